@@ -71,11 +71,6 @@ class Communicator:
         self.rank: int = self._data.Get_rank()
         self.size: int = self._data.Get_size()
 
-    def free(self) -> None:
-        """Free both."""
-        self._data.Free()
-        self.control.Free()
-
     # Data
 
     def headers(self, header: bytes) -> tuple[Request, NDArray[np.uint8]]:
@@ -127,7 +122,7 @@ class Communicator:
 
     def hear(self) -> tuple[int, dict[str, Any]] | None:
         """Return a message and its sender, if one has come."""
-        return _take(self.control, MPI.ANY_SOURCE, _TELLING)
+        return _take(self.control, _TELLING)
 
 
 def meet(
@@ -143,7 +138,7 @@ def meet(
     sent = [comm.Isend(data, peer, tag) for peer in ranks if peer != rank]
     found = {rank: brings}
     while len(found) < len(ranks) or not MPI.Request.Testall(sent):
-        heard = _take(comm, MPI.ANY_SOURCE, tag)
+        heard = _take(comm, tag)
         if heard is not None:
             found[heard[0]] = heard[1]
             continue
@@ -163,9 +158,10 @@ _left: list[object] = []
 """Messages that nobody took in time, which MPI may still read."""
 
 
-def _take(comm: MPI.Intracomm, source: int, tag: int) -> tuple[int, Any] | None:
+def _take(comm: MPI.Intracomm, tag: int) -> tuple[int, Any] | None:
+    """Return a message and its sender, if one has come."""
     status = MPI.Status()
-    if not comm.Iprobe(source, tag, status):
+    if not comm.Iprobe(MPI.ANY_SOURCE, tag, status):
         return None
     found = bytearray(status.Get_count(MPI.BYTE))
     sender = status.Get_source()

@@ -7,7 +7,7 @@ import os
 import sys
 from typing import Final
 
-__all__ = ["is_available", "sleep", "wake"]
+__all__ = ["Timespec", "is_available", "sleep", "wake"]
 
 _NUMBERS: Final = {"x86_64": 202, "aarch64": 98, "riscv64": 98, "ppc64le": 221}
 """The number of the system call for each machine."""
@@ -22,10 +22,14 @@ _EVERYBODY: Final = 2**31 - 1
 _syscall = ctypes.CDLL(None).syscall if _NUMBER else None
 
 
-class _Timespec(ctypes.Structure):
+class Timespec(ctypes.Structure):
     """POSIX's struct timespec."""
 
     _fields_ = (("seconds", ctypes.c_long), ("nanoseconds", ctypes.c_long))
+
+    def __init__(self, seconds: float) -> None:
+        whole = int(seconds)
+        super().__init__(whole, int((seconds - whole) * 1e9))
 
 
 def is_available() -> bool:
@@ -39,17 +43,8 @@ def sleep(address: int, value: int, seconds: float) -> None:
     May return early. Releases the interpreter lock.
     """
     assert _syscall is not None  # noqa: S101 - for the type checker
-    whole = int(seconds)
-    limit = _Timespec(whole, int((seconds - whole) * 1e9))
-    _syscall(
-        _NUMBER,
-        ctypes.c_void_p(address),
-        _WAIT,
-        ctypes.c_uint32(value),
-        ctypes.byref(limit),
-        None,
-        0,
-    )
+    word, limit = ctypes.c_void_p(address), ctypes.byref(Timespec(seconds))
+    _syscall(_NUMBER, word, _WAIT, ctypes.c_uint32(value), limit, None, 0)
 
 
 def wake(address: int) -> None:

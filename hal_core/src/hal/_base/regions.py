@@ -324,15 +324,12 @@ class Region:
         """Give back the slots of members that have died, and return those; their values stay."""
         dead = [member for member in self.members() if not member.is_alive()]
         for member in dead:
-            self._expel(member)
+            with self._locked():
+                base = _SLOTS + 8 * member.number
+                if self._words[base + _STARTED] == member.started:
+                    self._words[base + _STATE] = _LEFT
+                    self._words[_COUNT] += 1
         return dead
-
-    def _expel(self, member: Member) -> None:
-        with self._locked():
-            base = _SLOTS + 8 * member.number
-            if self._words[base + _STARTED] == member.started:
-                self._words[base + _STATE] = _LEFT
-                self._words[_COUNT] += 1
 
     def is_sleeping(self, member: Member) -> bool:
         """Return whether a member looks only when its bell rings."""

@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable
 from typing import Any, Final
 
+from hal._base.futex import Timespec
 from hal.errors import OperationError
 
 __all__ = [
@@ -163,19 +164,11 @@ class Doorbell:
         """
         if _libc.sem_trywait(self.argument) != 0:
             deadline = time.clock_gettime(time.CLOCK_REALTIME) + timeout
-            whole = int(deadline)
-            limit = _Timespec(whole, int((deadline - whole) * 1e9))
-            if _libc.sem_timedwait(self.argument, ctypes.byref(limit)) != 0:
+            if _libc.sem_timedwait(self.argument, ctypes.byref(Timespec(deadline))) != 0:
                 return False
         while _libc.sem_trywait(self.argument) == 0:
             pass
         return True
-
-
-class _Timespec(ctypes.Structure):
-    """POSIX's struct timespec."""
-
-    _fields_ = (("seconds", ctypes.c_long), ("nanoseconds", ctypes.c_long))
 
 
 def _load_libc() -> ctypes.CDLL:
@@ -189,7 +182,7 @@ def _load_libc() -> ctypes.CDLL:
     libc.sem_init.argtypes = (ctypes.c_void_p, ctypes.c_int, ctypes.c_uint)
     libc.sem_post.argtypes = (ctypes.c_void_p,)
     libc.sem_trywait.argtypes = (ctypes.c_void_p,)
-    libc.sem_timedwait.argtypes = (ctypes.c_void_p, ctypes.POINTER(_Timespec))
+    libc.sem_timedwait.argtypes = (ctypes.c_void_p, ctypes.POINTER(Timespec))
     return libc
 
 
