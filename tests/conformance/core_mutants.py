@@ -134,8 +134,8 @@ CORE = (
         ["engine/test_steps.py::test_an_interrupted_wait_holds_up_no_close_q6"],
         (
             "hal._engine.progress",
-            "            step.contexts = ()\n            if step.is_open",
-            "            if step.is_open",
+            "            step.contexts = ()\n            if step.is_left",
+            "            if step.is_left",
         ),
     ),
 )

@@ -174,3 +174,20 @@ def test_nobody_takes_the_work_of_a_thread_that_comes_back(monkeypatch):
         owner.join(LIMIT)
     assert outcome == [None]
     assert [thread for thread, _ in did] == [owner.ident]
+
+
+def test_mending_takes_nothing_from_a_thread_that_has_ended_its_call_meanwhile():
+    """That call has mended the step; what is in it is in the hands of the next."""
+    broken, in_hand = Step(), [(timelines.DROP, None)]
+
+    class Mark:
+        """A mark that was released when another thread looks at it."""
+
+        def locked(self):
+            broken.is_left = False  # the end of one call
+            broken.work = in_hand  # the next one
+            return False
+
+    broken.mark = Mark()
+    progress.act(lambda step, *_: progress._put_right(broken, step), None, None)
+    assert broken.work is in_hand

@@ -243,8 +243,7 @@ def claim(operation: Operation, waits: CheckedWaits, step: Step) -> bool:  # noq
         operation._state = SENT
     else:
         _take_baton(operation, step)
-    if operation._signals:
-        reserve(operation._signals)
+    reserve(operation._signals)
     return True
 
 

@@ -127,16 +127,17 @@ def _publish(operation: Operation, step: Step, more: bool) -> Operation | None: 
     Under the lock.
     """
     queue = operation._queue
+    context = queue._context
     operation._shared = None  # it is the ring's now
     if operation._state == ISSUING:
         operation._state = ISSUED
-    if queue._context.lost is not None:
-        abandon(queue, queue._context.lost, step.work)
+    if context.lost is not None:
+        abandon(queue, context.lost, step.work)
     elif operation._state == ISSUED:
         for timepoint in operation._signals:
             semaphore, value = timepoint._semaphore, timepoint._value
             semaphore._publish(value, operation, step.work)
-    if queue._context.starved:
+    if context.starved:
         operation._want(step.work)  # its end may give memory back, also if it broke off
     return look_again(queue, step, more)
 

@@ -127,12 +127,15 @@ def act(function: Callable[[Step, _A, _B], _T], first: _A, second: _B) -> _T:
             # The last call may have left them, if it was broken off.
             step.calm = False
             step.contexts = ()
-            if step.is_open():
+            if step.is_left:
                 _put_right(step, step)
+            step.is_left = True
             result = function(step, first, second)
             if step.work:
                 drain(step)
+            step.is_left = False
         if step.later:
+            step.is_left = True
             act(_nothing, None, None)
     except BaseException:
         if step.is_open():
@@ -178,10 +181,10 @@ def _put_right(broken: Step, step: Step) -> None:
     with timelines.lock:
         if broken is not step:
             # Told before the look at the mark: a thread that comes back either is seen here, or
-            # sees this when it has taken its mark, and waits for the lock, above.
-            broken.is_mended = True
-            if broken.mark.locked():
-                broken.is_mended = False
+            # sees this when it has taken its mark, and waits for the lock, above. One that has come
+            # back, and ended its call between the two, has taken this back, too.
+            broken.is_left = True
+            if broken.mark.locked() or not broken.is_left:
                 return  # its thread has come back, and goes on with it
             # Added here before it is cleared there: work that stands in both is repeated,
             # harmlessly.
@@ -198,8 +201,6 @@ def _put_right(broken: Step, step: Step) -> None:
             if queue is not None and queue._owner is broken:
                 queue._owner = step
             broken.queue = None
-            broken.is_mended = False
-        step.is_mended = False  # whoever did it has let go of the lock
     queue = step.queue
     if queue is not None:
         put_right(queue, step)

@@ -50,11 +50,11 @@ def enter(operation: Operation, event: Event) -> None:
     """Append an operation to its queue's ring; under the lock, with the baton."""
     queue = operation._queue
     sequence = operation._sequence = queue._sequence + 1
+    launched = operation._launched = queue._launched + operation._launches
     operation._event = event
-    operation._launched = queue._launched + operation._launches
     queue._ring.append(operation)
     queue._sequence = sequence
-    queue._launched = operation._launched
+    queue._launched = launched
 
 
 # Asking

@@ -67,8 +67,9 @@ class Step:
     ----------
     mark
         Held while the call runs.
-    is_mended
-        Whether another thread takes over what is left in it, under the timeline lock.
+    is_left
+        Whether something may be left in it: a call runs or was broken off, or another thread
+        takes over what is left, under the timeline lock.
     work
         The follow-ups of the changes made so far, see `hal._engine.progress.drain`.
     operation
@@ -100,7 +101,7 @@ class Step:
         "calm",
         "contexts",
         "inner",
-        "is_mended",
+        "is_left",
         "later",
         "mark",
         "noted",
@@ -112,7 +113,7 @@ class Step:
 
     def __init__(self) -> None:
         self.mark = sync.Mark()
-        self.is_mended = False
+        self.is_left = False
         self.work: Work = []
         self.operation: Operation | tuple[Operation, ...] | None = None
         self.noted: Operation | tuple[Operation, ...] | None = None
@@ -127,8 +128,7 @@ class Step:
     def is_open(self) -> bool:
         """Return whether something is left to do."""
         return (
-            self.is_mended
-            or bool(self.work)
+            bool(self.work)
             or self.operation is not None
             or self.noted is not None
             or self.queue is not None

@@ -69,19 +69,19 @@ def start(operation: Submission, waits: CheckedWaits) -> Submission:
 def _start(step: Step, operation: Submission, waits: CheckedWaits) -> None:
     """Refuse an operation, or issue it or have it stand in line."""
     queue = operation._queue
-    if queue._context.provider is not None:
+    context = queue._context
+    if context.provider is not None:
         step.noted = operation
         _note(operation)
     with timelines.lock:
         if queue._closed:
-            queue._context.refuse(queue._name)
-        signals = operation._signals
-        if signals and (error := not_above(signals)) is not None:
+            context.refuse(queue._name)
+        if (error := not_above(operation._signals)) is not None:
             raise error
         step.operation = operation
         step.noted = None
-        if queue._context.lost is not None:
-            end(operation, FAILED, queue._context.lost, step.work)
+        if context.lost is not None:
+            end(operation, FAILED, context.lost, step.work)
         elif (
             not queue._backlog
             and queue._issuing is None
@@ -97,7 +97,7 @@ def _start(step: Step, operation: Submission, waits: CheckedWaits) -> None:
     if step.queue is not None:
         issue_from(operation, step, progress.BUDGET)
         if not queue._sequence & HARVEST_MASK:
-            queue._context.harvest_some(queue, step)
+            context.harvest_some(queue, step)
 
 
 def submit_together(operations: tuple[Submission, ...], waits: tuple[CheckedWaits, ...]) -> None:

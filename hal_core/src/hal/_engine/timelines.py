@@ -13,7 +13,7 @@ import heapq
 import itertools
 from bisect import bisect_left, insort
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any, Final, Protocol, SupportsIndex, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Final, Protocol, SupportsIndex, TypeAlias
 
 from hal._base import speedups, sync
 from hal.arguments import as_int, shown
@@ -348,7 +348,8 @@ class Timepoint:
         if not isinstance(semaphore, Timeline):
             message = f"a timepoint is of a semaphore, not of {type(semaphore).__name__}"
             raise ArgumentTypeError(message)
-        self._semaphore = cast("Semaphore", semaphore)
+        # A cast would be a call more for each timepoint.
+        self._semaphore: Semaphore = semaphore  # type: ignore[assignment]
         if type(value) is not int or not 0 <= value <= MAX_VALUE:
             value = check_value(value)
         self._value: int = value

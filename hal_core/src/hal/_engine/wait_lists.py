@@ -22,6 +22,8 @@ Signals: TypeAlias = Iterable[Timepoint] | Timepoint
 
 _Pairs: TypeAlias = tuple[Timepoint, ...]
 
+_WAITABLE: Final = (Timepoint, Submission)
+_SIGNALLABLE: Final = (Timepoint,)
 _SIGNALS: Final = "a signal list takes timepoints (semaphore.at(value))"
 
 
@@ -32,57 +34,53 @@ def check_lists(
     """Check a wait and a signal list, and return them as tuples.
 
     Each semaphore stands once in each, and is signalled above the value that it is
-    waited for (S1). On the hottest path, so lists of one or two, in which submissions
-    stay as they are, come first.
+    waited for (S1).
     """
-    waits: CheckedWaits = ()
-    signals: _Pairs = ()
-    kind = type(wait)
-    if kind is tuple or kind is list:
-        if wait:
-            waits = tuple(wait) if _are_plain(wait) else distinct(wait_entries(wait))
-    elif kind is Submission or kind is Timepoint:
-        waits = (wait,)
-    elif wait is not None:  # not by truthiness: arrays raise, and strings are iterable
+    waits: CheckedWaits | None = _plain(wait, _WAITABLE)
+    if waits is None:
         waits = distinct(wait_entries(wait))
-    kind = type(signal)
-    if (kind is not tuple and kind is not list) or len(signal) > 1:
+    signals: _Pairs | None = _plain(signal, _SIGNALLABLE)
+    if signals is None:
         signals = check_signals(signal)
-    elif signal:
-        first = signal[0]
-        if type(first) is not Timepoint:
-            raise ArgumentTypeError(_not_signal(first))
-        signals = (first,)
     for timepoint in signals:
-        semaphore, value = timepoint._semaphore, timepoint._value
+        semaphore = timepoint._semaphore
         for each in waits:
+            # A submission's semaphore is made when it is needed first.
             other = each if isinstance(each, Timepoint) else each._private
-            if other is None:  # its semaphore does not exist yet
+            if other is None or other._semaphore is not semaphore:
                 continue
-            waited, least = other._semaphore, other._value
-            if waited is semaphore and value <= least:
-                message = (
-                    f"the operation waits for {semaphore.name}@{least} and signals "
-                    f"{semaphore.name}@{value}: it would wait for itself; "
-                    f"signal more than {least}"
-                )
-                raise InvalidArgumentError(message)
+            if timepoint._value <= other._value:
+                raise InvalidArgumentError(_no_rise(other, timepoint))
     return waits, signals
 
 
-def _are_plain(wait: Any) -> bool:  # noqa: ANN401
-    """Return whether this is a timepoint or submission, or two of a kind that differ."""
-    count = len(wait)
-    one = wait[0]
-    kind = type(one)
+def _plain(given: Any, kinds: tuple[type, ...]) -> tuple[Any, ...] | None:  # noqa: ANN401 - as users give them
+    """Return a list of at most two entries, of one of these kinds and distinct, as a tuple.
+
+    Returns None for any other: this is on the hottest path. Submissions stay as they are.
+    """
+    kind = type(given)
+    if kind is not tuple and kind is not list:
+        return (given,) if kind in kinds else () if given is None else None
+    entries = tuple(given)  # itself, if it is one
+    count = len(entries)
     if count == 1:
-        return kind is Timepoint or kind is Submission
-    other = wait[1]
-    if count != 2 or type(other) is not kind:  # noqa: PLR2004
-        return False
-    if kind is Timepoint:
-        return one._semaphore is not other._semaphore
-    return kind is Submission and one is not other
+        return entries if type(entries[0]) in kinds else None
+    if not count:
+        return entries
+    one, other = entries[:2]
+    kind = type(one)
+    if count > 2 or kind not in kinds or type(other) is not kind or one is other:  # noqa: PLR2004
+        return None
+    return None if kind is Timepoint and one._semaphore is other._semaphore else entries
+
+
+def _no_rise(waited: Timepoint, signalled: Timepoint) -> str:
+    name, least = waited._semaphore.name, waited._value
+    return (
+        f"the operation waits for {name}@{least} and signals {name}@{signalled._value}: it would "
+        f"wait for itself; signal more than {least}"
+    )
 
 
 def check_signals(signal: Any) -> _Pairs:  # noqa: ANN401
