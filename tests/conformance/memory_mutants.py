@@ -118,14 +118,14 @@ MEMORY = (
             "    buffer = Buffer(device, storage, 0, length, element, shape)\n",
             (
                 "    buffer = Buffer(device, storage, 0, length, element, shape)\n"
-                "    device._heap.order.provide(queue, storage)\n"
-                "    device._heap.order.take(type('', (), {'_queue': queue})(), storage)\n"
+                "    device._heap.order.provide(queue, (storage,))\n"
+                "    device._heap.order.take(type('', (), {'_queue': queue})(), (storage,))\n"
             ),
         ),
         (
             "hal._memory.stream_order",
-            "        if storage.is_async:\n            return self._allocate",
-            "        if storage._ticket is not None:\n            return True\n        if storage.is_async:\n            return self._allocate",
+            "        if storages[0].is_async:\n            return self._allocate",
+            "        if storages[0]._ticket is not None:\n            return True\n        if storages[0].is_async:\n            return self._allocate",
         ),
     ),
     (
@@ -184,7 +184,7 @@ MEMORY = (
         [f"{RECORDED}test_lives_that_overlap_share_nothing_m3"],
         (
             "hal._commands.temporaries",
-            "        places[each] = ends[fits[0] if fits.size else -1]\n",
+            "        places[each] = gaps[fits[0] if fits.size else -1]\n",
             "",
         ),
     ),
@@ -213,8 +213,8 @@ MEMORY = (
         ],
         (
             "hal._memory.replay",
-            "            storage._heap.order.give(storage, operation)\n",
-            "            pass\n",
+            "                order.give(block, operation)\n",
+            "                pass\n",
         ),
     ),
     (

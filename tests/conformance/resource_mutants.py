@@ -358,12 +358,12 @@ RESOURCES = (
         (
             "hal._buffers.alloca",
             "    buffer = Buffer(device, storage, 0, length, element, shape)\n",
-            "    buffer = Buffer(device, storage, 0, length, element, shape)\n    device._heap.order.provide(queue, storage)\n    device._heap.order.take(type('', (), {'_queue': queue})(), storage)\n",
+            "    buffer = Buffer(device, storage, 0, length, element, shape)\n    device._heap.order.provide(queue, (storage,))\n    device._heap.order.take(type('', (), {'_queue': queue})(), (storage,))\n",
         ),
         (
             "hal._memory.stream_order",
             "        if books.lock._is_owned():\n            return False  #",
-            "        if storage._ticket is not None:\n            return True\n        if books.lock._is_owned():\n            return False  #",
+            "        if storages[0]._ticket is not None:\n            return True\n        if books.lock._is_owned():\n            return False  #",
         ),
     ),
     (

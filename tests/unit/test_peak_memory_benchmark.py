@@ -82,7 +82,7 @@ def test_live_bytes_are_those_of_the_program(temporaries):
 
 
 @pytest.mark.parametrize(
-    ("name", "most"), [("transformer", 1.02), ("pyramid", 1.05), ("random", 1.2)]
+    ("name", "most"), [("transformer", 1.02), ("pyramid", 1.1), ("random", 1.2)]
 )
 def test_a_recording_takes_little_more_than_lives_at_once_m3(temporaries, monkeypatch, name, most):
     """Its temporaries are placed when all their lives are known."""
@@ -93,8 +93,29 @@ def test_a_recording_takes_little_more_than_lives_at_once_m3(temporaries, monkey
     for number in range(3):
         steps = temporaries["SEQUENCES"][name](number, 1, 1)
         commands = side.record(steps, 256)
-        assert commands._playback.temporaries() <= most * max(temporaries["live_bytes"](steps))
+        taken = sum(commands._playback.temporaries())
+        assert taken <= most * max(temporaries["live_bytes"](steps))
     side.close()
+
+
+@pytest.mark.parametrize(("name", "most"), [("pyramid", 1.7), ("random", 1.1)])
+def test_recordings_take_what_others_gave_back_m3(temporaries, monkeypatch, name, most):
+    """Ten passes of several needs hold little more than the one that needs most.
+
+    The raw pool holds 1.72 and 1.34 times as much. A pyramid is mostly one temporary.
+    """
+    monkeypatch.syspath_prepend(str(FOLDER))
+    from allocator_sides import RecordedSide  # noqa: PLC0415 - found from here on
+
+    side, live, held = RecordedSide("cpu"), 0, 0
+    for number in range(10):
+        steps = temporaries["SEQUENCES"][name](number, 1, 1)
+        live = max(live, *temporaries["live_bytes"](steps))
+        side.execute(side.record(steps, 256))
+        side.finish()
+        held = max(held, side.held())
+    side.close()
+    assert live < held <= most * live
 
 
 def check_order(steps, queues):

@@ -81,7 +81,7 @@ def test_running_out_of_memory_m3(opened, async_mode):
     assert (other.numpy(wait=device.queue.fill(other, 1), timeout=LIMIT) == 1).all()
 
 
-@pytest.mark.parametrize(("place", "times"), [("storage_of", 1), ("_fail", 1), ("_fail", 2)])
+@pytest.mark.parametrize(("place", "times"), [("storages_of", 1), ("_fail", 1), ("_fail", 2)])
 def test_memory_is_looked_for_again_after_a_lack_of_the_hosts_own(
     open_probe, monkeypatch, place, times
 ):

@@ -11,7 +11,7 @@ when no running work can help any more.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from hal._base.failures import as_failure, keep, told
@@ -50,7 +50,7 @@ __all__ = [
     "dealloca",
     "housing",
     "run_housed",
-    "transient",
+    "transients",
 ]
 
 
@@ -66,26 +66,26 @@ def alloca(
     """Check and submit an allocation; see `Queue.alloca`."""
     device._live()
     length, index, element, shape = check_allocation(size, dtype, memory, "alloca")
-    storage = transient(device, length or 1, index)
+    (storage,) = transients(device, (length or 1,), index)
     buffer = Buffer(device, storage, 0, length, element, shape)
-    submission = submit(queue, "alloca", _payload(_Take(storage), storage), wait, signal)
+    submission = submit(queue, "alloca", _payload(_Take((storage,)), storage), wait, signal)
     buffer._allocation = storage.source = submission
     return buffer
 
 
-def transient(device: DeviceCore, size: int, index: int) -> Transient:
-    """Return a storage that takes memory when an operation is issued.
+def transients(device: DeviceCore, sizes: Sequence[int], index: int = 0) -> tuple[Transient, ...]:
+    """Return storages that take memory when an operation is issued.
 
     Raises `OutOfMemoryError` for more than can ever be there.
     """
     context, heap = device._context, device._heap
     heap.refuse_reentrance()
-    heap.check_possible(size, index)
+    heap.check_possible(sum(sizes), index)
     if context.provider is None:
         progress.workers.start()  # the thread that finds memory must exist before it is needed
         with timelines.lock:
             context.provider = context.provider or Provider(context, heap)
-    return Transient(heap, size, index)
+    return tuple([Transient(heap, size, index) for size in sizes])
 
 
 def dealloca(
@@ -132,12 +132,12 @@ def _payload(plan: Plan, storage: Transient) -> Payload:
     return (plan, (), plan) if storage.is_async else (None, (plan,), plan)
 
 
-def housing(block: Transient) -> tuple[Payload, Payload]:
+def housing(blocks: tuple[Transient, ...]) -> tuple[Payload, Payload]:
     """Return the payloads of operations that reserve memory, and that give it back behind its use.
 
     For an execution of several parts, which all come between the two (`Housed` does both).
     """
-    return _payload(_Take(block), block), _payload(Give(block), block)
+    return _payload(_Take(blocks), blocks[0]), _payload(_GiveAll(blocks), blocks[0])
 
 
 def _check_reachable(source: Submission, signals: tuple[Timepoint, ...]) -> None:
@@ -174,18 +174,19 @@ class Deallocation(Submission):
 
 
 class _Take(Plan):
-    """The operation that reserves the memory of an alloca."""
+    """The operation that reserves the memory of an alloca, or of an execution: all or nothing."""
 
-    __slots__ = ("_storage",)
+    __slots__ = ("_storages",)
 
-    def __init__(self, storage: Transient) -> None:
+    def __init__(self, storages: tuple[Transient, ...]) -> None:
         self.left = 1
         self.is_starved = False
-        self._storage = storage
+        self._storages = storages
 
     def issue(self, operation: Operation, most: int) -> int:  # noqa: ARG002 - it is one call
         """Reserve it, or report that there is none."""
-        self.is_starved = not self._storage._heap.order.take(operation, self._storage)
+        storages = self._storages
+        self.is_starved = not storages[0]._heap.order.take(operation, storages)
         self.left = 0
         return 1
 
@@ -211,29 +212,48 @@ class Give(Plan):
         return 1
 
 
+class _GiveAll(Plan):
+    """The operation that gives the memory of an execution's temporaries back."""
+
+    __slots__ = ("_storages",)
+
+    def __init__(self, storages: tuple[Transient, ...]) -> None:
+        super().__init__(1)
+        self._storages = storages
+
+    def issue(self, operation: Operation, most: int) -> int:  # noqa: ARG002 - it counts as one
+        """Give it back."""
+        for storage in self._storages:
+            storage._heap.order.give(storage, operation)
+        self.left = 0
+        return 1
+
+
 def run_housed(
-    block: Transient, function: Callable[..., object], arguments: tuple[Any, ...]
+    blocks: tuple[Transient, ...], function: Callable[..., object], arguments: tuple[Any, ...]
 ) -> object:
     """Run an execution with temporaries on the host, with memory reserved for that long.
 
-    There is no stream to order it, so it is an ordinary allocation, which may block.
+    There is no stream to order it, so these are ordinary allocations, which may block.
     """
-    kept = block._heap.allocate(block.size, block.index)
-    block.host_address, block.address = kept.host_address, kept.address
+    kept = [block._heap.allocate(block.size, block.index) for block in blocks]
     try:
+        for block, storage in zip(blocks, kept, strict=True):
+            block.host_address, block.address = storage.host_address, storage.address
         return function(*arguments)
     finally:
-        block.address = None
-        del kept  # an error may keep this frame
+        for block in blocks:
+            block.address = None
+        del kept, storage  # an error may keep this frame
 
 
-def storage_of(operation: Operation) -> Transient:
-    """Return the storage that a starved operation wants memory for."""
+def storages_of(operation: Operation) -> tuple[Transient, ...]:
+    """Return the storages that a starved operation wants memory for."""
     plan = operation._function if operation._function is not None else operation._arguments[0]
     if isinstance(plan, Housed):
-        return plan.storage
+        return plan.blocks
     assert isinstance(plan, _Take)  # noqa: S101 - nothing else starves
-    return plan._storage
+    return plan._storages
 
 
 class Provider(MemoryProvider):
@@ -276,9 +296,9 @@ class Provider(MemoryProvider):
         with timelines.lock:
             if operation._state != STARVED:
                 return
-            storage = storage_of(operation)
+            storages = storages_of(operation)
         try:
-            if self._heap.order.provide(operation._queue, storage):
+            if self._heap.order.provide(operation._queue, storages):
                 progress.act(_feed_one, self._context, operation)
                 return
             if self._heap.order.is_freeing:
@@ -288,16 +308,20 @@ class Provider(MemoryProvider):
                     return
                 if progress.put_behind(_look_again, self._context, operation):
                     return
-            if self._heap.order.has_changed(storage):
+            if self._heap.order.has_changed(storages):
                 progress.act(_feed_one, self._context, operation)  # meanwhile
                 return
-            error = self._heap.out_of_memory(storage, storage.error)
+            error = self._out_of_memory(storages)
         except Exception as raised:  # noqa: BLE001 - whatever a plugin raises there
             error = as_failure(raised, "memory was looked for")
             if isinstance(error, OutOfMemoryError):
-                storage.refuse(error)
-                error = self._heap.out_of_memory(storage, error)
+                storages[0].refuse(error)
+                error = self._out_of_memory(storages)
         progress.act(_fail, operation, error)
+
+    def _out_of_memory(self, storages: tuple[Transient, ...]) -> OutOfMemoryError:
+        size = sum([storage.size for storage in storages])
+        return self._heap.out_of_memory(size, storages[0].memory, storages[0].error)
 
 
 def _may_come(step: Step, context: DeviceContext, operation: Operation) -> bool:

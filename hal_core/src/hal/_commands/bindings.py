@@ -74,7 +74,9 @@ class SlotRules:
         self._devices = tuple(slots._devices)
         self._count = len(slots)
         self._arena = slots._arena
-        self._needed = tuple(slots._needed)
+        # A hidden slot follows for each block of the temporaries: as the plan's, but for the first.
+        more = len(self.temporaries()) - 1
+        self._needed = (*slots._needed, *slots._needed[-1:] * more)
         self._alignments = tuple(slots._alignments)
         self._rights = tuple(slots._rights)
         self._elements = tuple(map(tuple, slots._elements))
@@ -111,16 +113,16 @@ class SlotRules:
         """Whether the slots stand for memory of several devices."""
         return len(set(self._devices)) > 1
 
-    def temporaries(self) -> int:
-        """Return the bytes of the block of the temporaries; 0 if there are none."""
-        return 0 if self._arena is None else self._arena.size
+    def temporaries(self) -> tuple[int, ...]:
+        """Return the bytes of each block of the temporaries; empty if there are none."""
+        return () if self._arena is None else self._arena.blocks
 
     def check(
-        self, bindings: object, block: Storage | None = None
+        self, bindings: object, blocks: Sequence[Storage] = ()
     ) -> tuple[Table | Late, list[Storage | None]]:
         """Check a binding table; return it, and what to keep alive for each slot.
 
-        `block` is the memory of the temporaries. If a buffer has no address yet, returns
+        `blocks` are the memory of the temporaries. If a buffer has no address yet, returns
         the input of `resolve` instead. Raises `ArgumentTypeError`,
         `InvalidArgumentError` and `ClosedError`.
         """
@@ -152,7 +154,7 @@ class SlotRules:
                     f"not {type(buffers[index]).__name__}"
                 )
                 raise ArgumentTypeError(message)
-        if block is not None:
+        for block in blocks:
             addresses.append(None)
             late.append((block, 0, block.size))
         storages = [storage for storage, _, _ in late]

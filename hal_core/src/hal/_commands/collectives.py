@@ -111,11 +111,11 @@ class Gathering:
 
     def __init__(self, device: DeviceCore, part: Recorded) -> None:
         nodes: list[CollectiveNode] = list(cast("Any", part.nodes))
-        for command, _, start, place in part.patches:  # temporaries have got their places
+        for command, memory, start, place in part.patches:  # temporaries have got their places
             node = nodes[command]
             field = "source" if place == _SOURCE else "target"
             old: _Spot = getattr(node, field)
-            new = old._replace(start=start)
+            new = old._replace(memory=memory, start=start)
             nodes[command] = node._replace(
                 source=new if node.source is old else node.source,
                 target=new if node.target is old else node.target,

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, TypeVar
 
-from hal._buffers.alloca import housing, run_housed, transient
+from hal._buffers.alloca import housing, run_housed, transients
 from hal._commands.collectives import Gathering
 from hal._commands.command_buffer import CommandBuffer
 from hal._engine import timelines
@@ -48,18 +48,18 @@ def check_execution(device: DeviceCore, commands: object, bindings: object) -> t
     if playback is None or commands._failed:
         message = "execute: the recording has not ended; call end(), or leave its with block"
         raise InvalidArgumentError(message)
-    need = playback.temporaries()
-    block = transient(device, need, 0) if need else None
-    payload, is_host = playback.payload(bindings, block)
+    sizes = playback.temporaries()
+    blocks = transients(device, sizes) if sizes else ()
+    payload, is_host = playback.payload(bindings, blocks)
     if device._access or playback.hosts:
         payload = peers.guard(device, payload, is_host=is_host)
-    if block is None:
+    if not blocks:
         return payload, is_host
     function, arguments, resources = payload
     assert function is not None  # noqa: S101 - it has commands
     if is_host:
-        return (run_housed, (block, function, arguments), resources), True
-    return (Housed(block, function, arguments), (), resources), False
+        return (run_housed, (blocks, function, arguments), resources), True
+    return (Housed(blocks, function, arguments), (), resources), False
 
 
 def _check_device(device: DeviceCore, commands: CommandBuffer) -> None:
@@ -119,10 +119,10 @@ def execute_parts(
     stages = commands._stages
     assert stages is not None  # noqa: S101 - the caller has looked
     waits, signals = check_lists(wait, signal)
-    need = stages.rules.temporaries()
-    block = transient(device, need, 0) if need else None
-    table, storages = stages.rules.check(() if bindings is None else bindings, block)
-    take, give = (NOTHING, NOTHING) if block is None else housing(block)
+    sizes = stages.rules.temporaries()
+    blocks = transients(device, sizes) if sizes else ()
+    table, storages = stages.rules.check(() if bindings is None else bindings, blocks)
+    take, give = housing(blocks) if blocks else (NOTHING, NOTHING)
     first = Submission(queue, "execute", take, (), False)  # noqa: FBT003
     last = Execution(queue, "execute", give, signals, False)  # noqa: FBT003
     last._first = first

@@ -74,19 +74,19 @@ class Order:
         self.bases.append(self._base)
         self._covered = True
 
-    def moved(self, place: Callable[[int, int], int]) -> Order:
+    def moved(self, place: Callable[[int, int], tuple[int, int]]) -> Order:
         """Return the order of the same commands with their bytes at other places.
 
-        `place` returns the new start of bytes of a memory.
+        `place` returns the memory that bytes of a memory move to, and their new start.
         """
         order = Order()
         order.bases = self.bases
         for accesses in self.accesses:
-            starts = [place(memory, start) for memory, start, _, _ in accesses]
+            places = [place(memory, start) for memory, start, _, _ in accesses]
             order.accesses.append(
                 [
                     Access(memory, to, to + stop - start, writes)
-                    for to, (memory, start, stop, writes) in zip(starts, accesses, strict=True)
+                    for (memory, to), (_, start, stop, writes) in zip(places, accesses, strict=True)
                 ]
             )
         return order

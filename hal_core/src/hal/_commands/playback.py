@@ -197,9 +197,9 @@ class Playback:
         """The device whose queues run it."""
         return self._device
 
-    def temporaries(self) -> int:
-        """Return how many bytes of temporaries each execution reserves."""
-        return self._rules.temporaries() if self._functions else 0
+    def temporaries(self) -> tuple[int, ...]:
+        """Return the bytes of each block that an execution reserves for its temporaries."""
+        return self._rules.temporaries() if self._functions else ()
 
     def of_part(self, table: Table | Late, storages: Sequence[Any]) -> tuple[Payload, bool]:
         """Return the payload of a part's execution, as `payload` does of a whole one.
@@ -210,16 +210,16 @@ class Playback:
         kept = [each for each, used in zip(storages, commands, strict=False) if used]
         return self._payload(table, storages, (self, self._direct, kept))
 
-    def payload(self, bindings: object, block: Storage | None) -> tuple[Payload, bool]:
+    def payload(self, bindings: object, blocks: Sequence[Storage]) -> tuple[Payload, bool]:
         """Check the bindings; return an execution's payload, and whether the host runs it.
 
-        `block` is the memory of the temporaries. See `Queue.execute`.
+        `blocks` are the memory of the temporaries. See `Queue.execute`.
         """
         resources: object = (self, self._direct) if self._direct else self
         table: Table | Late = ()
         storages: Sequence[Any] = ()
         if self._uses.count or bindings is not None:
-            table, storages = self._rules.check(() if bindings is None else bindings, block)
+            table, storages = self._rules.check(() if bindings is None else bindings, blocks)
             resources = (self, self._direct, storages)
         return self._payload(table, storages, resources)
 

@@ -218,24 +218,26 @@ class Recorder:
         return launch
 
     def _placed(self) -> tuple[list[Patch], list[_Copy], Order]:
-        """Return what names bytes of temporaries, with their places in their block.
+        """Return what names bytes of temporaries, with their places in their blocks.
 
         Changes nothing that a second call would see, which may follow an interrupt.
         """
         arena = self._slots._arena
         if arena is None:
             return self._patches, self._copies, self._order
-        place, block = arena.settle(), len(self._slots)
+        place, first = arena.settle(), len(self._slots)
 
-        def moved(memory: int, start: int) -> int:
-            return place(start) if memory == block else start
+        def moved(memory: int, start: int) -> tuple[int, int]:
+            if memory != first:
+                return memory, start
+            block, start = place(start)
+            return first + block, start
 
         patches = [
-            (number, memory, moved(memory, start), field)
-            for number, memory, start, field in self._patches
+            (number, *moved(memory, start), field) for number, memory, start, field in self._patches
         ]
         copies = [
-            (target, moved(target, to), source, moved(source, of), size, title)
+            (*moved(target, to), *moved(source, of), size, title)
             for target, to, source, of, size, title in self._copies
         ]
         return patches, copies, self._order.moved(moved)

@@ -147,7 +147,7 @@ class Slot(OutputPlace):
 class Slots(Sequence[Slot]):
     """The slots of one recording, and what its commands need of each.
 
-    Once there are temporaries, a hidden slot for their block follows.
+    Once there are temporaries, a hidden slot for their plan follows.
     """
 
     __slots__ = (

@@ -1,14 +1,18 @@
 """The temporaries of a recording: memory that lives within it (rules C1 and M3).
 
-All temporaries of a recording are parts of one block, which each execution reserves when it
-is issued and gives back behind itself. A temporary lives from its first command up to its end.
-While the recording goes on each has bytes of its own in a *plan* without bounds. When it ends
-all lives are known, and each gets its place in the block: two share bytes if the commands
-of the one are ordered before those of the other, by a barrier or an event between them, or by
-their bytes (``hazards="auto"``).
+All temporaries of a recording are parts of its *blocks*, which each execution reserves when it
+is issued, all of them or none, and gives back behind itself. A temporary lives from its first
+command up to its end. While the recording goes on each has bytes of its own in a *plan* without
+bounds. When it ends all lives are known, and each gets its place in a block: two share bytes if the
+commands of the one are ordered before those of the other, by a barrier or an event between them, or
+by their bytes (``hazards="auto"``).
+
+All blocks but the last are of one size, which hardly depends on the recording: what one recording
+has given back the next one takes, also where that one needs more. With one block of just the size,
+recordings that need a little more in turn held up to three times what the largest needs.
 
 To place what is largest first wastes least, mostly; so do those that live long where sizes
-vary little. There is no best order, so a few are tried, and the smallest block is taken. The
+vary little. There is no best order, so a few are tried, and what takes least is chosen. The
 rejected alternative, to choose while the commands are recorded, took up to 1.7 times what lives
 at once. So were allocation nodes of native graphs: an instance with them can run once at a time,
 their pool counts nowhere, and streams have none.
@@ -66,21 +70,21 @@ class Life:
 
 
 class Arena:
-    """The temporaries of a recording and their block; one thread uses it.
+    """The temporaries of a recording and their blocks; one thread uses it.
 
     Attributes
     ----------
-    size
-        The bytes of the block, once there is one.
+    blocks
+        The bytes of each block, once they are known.
     """
 
-    __slots__ = ("_lives", "_starts", "_top", "size")
+    __slots__ = ("_lives", "_starts", "_top", "blocks")
 
     def __init__(self) -> None:
         self._lives: list[Life] = []
         self._starts: list[int] = []  # of the lives
         self._top = 0
-        self.size = 0
+        self.blocks: tuple[int, ...] = ()
 
     def take(self, slots: Slots, size: int, dtype: np.dtype[Any]) -> Life:
         """Begin a temporary of `size` > 0 bytes."""
@@ -103,33 +107,51 @@ class Arena:
         if life.after is None:
             life.after = after
 
-    def settle(self) -> Callable[[int], int]:
-        """Choose the places in the block; return what gives the place of a byte of the plan."""
+    def settle(self) -> Callable[[int], tuple[int, int]]:
+        """Choose all places; return what gives the block and the place there of a planned byte."""
         used = [life for life in self._lives if life.after is not None]
         starts = [life.start for life in used]
         sizes = np.array([aligned(life.size) for life in used], np.int64)
         first = np.array([life.after for life in used], np.int64)
         last = np.array([life.last for life in used], np.int64)
-        places, self.size = _arrange(sizes, first, last)
+        least = _most_alive(sizes, first, last)
+        unit = _block_size(int(sizes.max(initial=0)), least)
+        places, size = _arrange(sizes, first, last, least, unit)
+        whole, rest = divmod(size, unit)
+        self.blocks = (unit,) * whole + (rest,) * bool(rest)
         shifts: list[int] = (places - np.array(starts, np.int64)).tolist()
 
-        def place(byte: int) -> int:
-            return byte + shifts[bisect_right(starts, byte) - 1]
+        def place(byte: int) -> tuple[int, int]:
+            return divmod(byte + shifts[bisect_right(starts, byte) - 1], unit)
 
         return place
 
 
+_BLOCK: Final = 128 << 20
+"""Bytes of a block, unless there are larger temporaries, or very many.
+
+Half of it saves little more, and takes and gives twice as often.
+"""
+_MOST_BLOCKS: Final = 32
+"""About how many blocks a recording has at the most: each execution takes and gives all of them."""
+
 _NEAR: Final = 64
-"""A block is small enough if it exceeds what lives at once by no more than this part of it."""
+"""An order will do if its places exceed what lives at once by no more than this part of it."""
 
 
-def _arrange(sizes: _Numbers, first: _Numbers, last: _Numbers) -> tuple[_Numbers, int]:
-    """Return places for all lives, and where they end."""
-    least = _most_alive(sizes, first, last)
+def _block_size(largest: int, least: int) -> int:
+    """Return the bytes of all blocks but the last; one for many recordings, so a power of two."""
+    return 1 << (max(_BLOCK, largest, least // _MOST_BLOCKS) - 1).bit_length()
+
+
+def _arrange(
+    sizes: _Numbers, first: _Numbers, last: _Numbers, least: int, unit: int
+) -> tuple[_Numbers, int]:
+    """Return places for all lives, and where they end; no life crosses a multiple of `unit`."""
     spans = np.minimum(last, first.max(initial=0)) - first + 1.0
     best = None
     for order in (sizes, sizes * spans, -first):
-        places = _place(np.argsort(-order, kind="stable"), sizes, first, last)
+        places = _place(np.argsort(-order, kind="stable"), sizes, first, last, unit)
         size = int((places + sizes).max(initial=0))
         if best is None or size < best[1]:
             best = places, size
@@ -148,15 +170,19 @@ def _most_alive(sizes: _Numbers, first: _Numbers, last: _Numbers) -> int:
     return int(np.cumsum(change[order]).max(initial=0))
 
 
-def _place(order: _Numbers, sizes: _Numbers, first: _Numbers, last: _Numbers) -> _Numbers:
+def _place(
+    order: _Numbers, sizes: _Numbers, first: _Numbers, last: _Numbers, unit: int
+) -> _Numbers:
     """Place one after the other, each in the lowest gap that no other life has at its time."""
     places = np.zeros_like(sizes)
     is_placed = np.zeros(len(sizes), np.bool_)
     for each in order:
         others = np.flatnonzero(is_placed & (first <= last[each]) & (last >= first[each]))
         others = others[np.argsort(places[others])]
-        ends = np.maximum.accumulate(np.append(0, places[others] + sizes[others]))
-        fits = np.flatnonzero(places[others] - ends[:-1] >= sizes[each])
-        places[each] = ends[fits[0] if fits.size else -1]
+        gaps = np.maximum.accumulate(np.append(0, places[others] + sizes[others]))
+        left = -gaps % unit  # in the block that a gap begins in
+        gaps += np.where(left < sizes[each], left, 0)
+        fits = np.flatnonzero(places[others] - gaps[:-1] >= sizes[each])
+        places[each] = gaps[fits[0] if fits.size else -1]
         is_placed[each] = True
     return places

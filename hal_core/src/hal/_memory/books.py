@@ -26,13 +26,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, cast
 
 from hal._base import sync
-from hal._memory.blocks import ASYNC, CACHED, FOREIGN, GONE, Block, Ticket, aligned, block_size
+from hal._memory.blocks import ASYNC, CACHED, FOREIGN, GONE, Block, Ticket, block_size
 from hal._memory.segment_pool import SEGMENT, Piece, Segment, SegmentPool
 from hal._memory.usage import MEMORY_TYPES
 from hal.errors import OutOfMemoryError
 
 if TYPE_CHECKING:
     import weakref
+    from collections.abc import Sequence
 
     from hal._engine.operation import Operation
     from hal._engine.stream import StreamQueue
@@ -229,18 +230,22 @@ class Books:
         self.unused += segment.size
         self._is_broken = False
 
-    def take_piece(self, queue: StreamQueue, storage: Transient) -> bool:
-        """Give a storage a piece that `queue` may use from its next operation on, if there is one.
+    def take_pieces(self, queue: StreamQueue, storages: Sequence[Transient]) -> bool:
+        """Give storages pieces that `queue` may use from its next operation on: all or nothing.
 
         The caller has the queue's baton.
         """
         self._begin()
-        piece = storage.pool.take(queue, storage)
-        if piece is not None:
-            self.unused -= piece.size
-            self._count(piece.index, storage.size)
+        pieces, missing = self._pick(queue, storages)
+        for piece, storage in zip(pieces, storages, strict=False):
+            if missing:
+                piece.segment.pool.leave(piece)
+            else:
+                piece.segment.pool.take(piece, storage)
+                self.unused -= piece.size
+                self._count(piece.index, storage.size)
         self._is_broken = False
-        return piece is not None
+        return not missing
 
     def give_piece(self, ticket: Ticket, points: tuple[Operation, ...]) -> None:
         """End the use of a piece, once: operations after `points` may have it."""
@@ -252,12 +257,29 @@ class Books:
             self.now[piece.index] -= ticket.size
         self._is_broken = False
 
-    def has_piece(self, queue: StreamQueue, storage: Transient) -> bool:
-        """Return whether `take_piece` would find one. The caller need not have the baton."""
+    def missing(self, queue: StreamQueue, storages: Sequence[Transient]) -> list[Transient]:
+        """Return the storages that `take_pieces` finds none for; the baton is not needed."""
         self._begin()
-        piece = storage.pool.find(queue, aligned(storage.size))
+        pieces, missing = self._pick(queue, storages)
+        for piece in pieces:
+            piece.segment.pool.leave(piece)
         self._is_broken = False
-        return piece is not None
+        return missing
+
+    @staticmethod
+    def _pick(
+        queue: StreamQueue, storages: Sequence[Transient]
+    ) -> tuple[list[Piece], list[Transient]]:
+        """Pick a piece for each storage; return those, and the storages that there is none for."""
+        pieces: list[Piece] = []
+        missing: list[Transient] = []
+        for storage in storages:
+            piece = storage.pool.pick(queue, storage.size)
+            if piece is None:
+                missing.append(storage)
+            else:
+                pieces.append(piece)
+        return pieces, missing
 
     # Sums
 

@@ -94,7 +94,7 @@ class Heap:
             try:
                 self._allocate_block(storage, size, 0, DIRECT)
             except OutOfMemoryError as error:
-                raise self.out_of_memory(storage, error) from error
+                raise self.out_of_memory(size, storage.memory, error) from error
         storage.publish()
         return storage
 
@@ -127,7 +127,7 @@ class Heap:
                 try:
                     self._allocate_block(storage, size, index)
                 except OutOfMemoryError as error:
-                    raise self.out_of_memory(storage, error) from error
+                    raise self.out_of_memory(size, storage.memory, error) from error
 
     def _allocate_block(self, storage: Storage, size: int, index: int, way: int = CACHED) -> None:
         """Make a native allocation for a storage; raises `OutOfMemoryError`. May block."""
@@ -325,7 +325,9 @@ class Heap:
         names = [memory.value for memory in MEMORY_TYPES]
         return whole, dict(zip(names, uses, strict=True))
 
-    def out_of_memory(self, storage: Storage, error: OutOfMemoryError | None) -> OutOfMemoryError:
+    def out_of_memory(
+        self, size: int, memory: MemoryType, error: OutOfMemoryError | None
+    ) -> OutOfMemoryError:
         """Return an error that says what was asked for, and what is there; may block."""
         error = error or OutOfMemoryError("the memory is in use")
         there = "the device does not tell how much is free"
@@ -335,7 +337,7 @@ class Heap:
             free, total = self._context.native.memory_info()
             there = f"the device has {free:,} of {total:,} bytes free"
         return OutOfMemoryError(
-            f"{_digits(storage.size)} bytes of {storage.memory.value} memory were asked for; "
+            f"{_digits(size)} bytes of {memory.value} memory were asked for; "
             f"{there}, and hal holds {tell_holders(self.books)}; close buffers or ask for less "
             f"({error})",
             native_name=error.native_name,

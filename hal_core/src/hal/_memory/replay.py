@@ -49,27 +49,31 @@ class Housed(Plan):
 
     Attributes
     ----------
-    storage
+    blocks
         The memory of the temporaries.
     inner
         The execution.
     """
 
-    __slots__ = ("arguments", "inner", "storage")
+    __slots__ = ("arguments", "blocks", "inner")
 
     def __init__(
-        self, storage: Transient, inner: Callable[..., object] | Plan, arguments: tuple[Any, ...]
+        self,
+        blocks: tuple[Transient, ...],
+        inner: Callable[..., object] | Plan,
+        arguments: tuple[Any, ...],
     ) -> None:
         super().__init__(inner.left if isinstance(inner, Plan) else 1)
-        self.storage = storage
+        self.blocks = blocks
         self.inner = inner
         self.arguments = arguments
 
     def issue(self, operation: Operation, most: int) -> int:
         """Reserve the memory with the first part, and give it back with the last one."""
-        storage, inner = self.storage, self.inner
-        if storage._ticket is None:
-            self.is_starved = not storage._heap.order.take(operation, storage)
+        blocks, inner = self.blocks, self.inner
+        order = blocks[0]._heap.order
+        if blocks[-1]._ticket is None:
+            self.is_starved = not order.take(operation, blocks)
             if self.is_starved:
                 return 0
         if isinstance(inner, Plan):
@@ -79,5 +83,6 @@ class Housed(Plan):
             inner(operation._queue._stream, *self.arguments)
             made, self.left = 1, 0
         if not self.left:
-            storage._heap.order.give(storage, operation)
+            for block in blocks:
+                order.give(block, operation)
         return made

@@ -195,28 +195,32 @@ class SegmentPool:
         # For each list the pieces added to it, in the order of their points, with those
         self._unsettled: dict[int, deque[tuple[Piece, tuple[Operation, ...]]]] = {}
 
-    def take(self, queue: StreamQueue, storage: Transient) -> Piece | None:
-        """Give a storage a piece that `queue` may use from its next operation on, if there is one.
+    def pick(self, queue: StreamQueue, size: int) -> Piece | None:
+        """Return a piece that `queue` may use from its next operation on, or None.
 
-        Returns the piece.
+        It is no longer free; `take` or `leave` must follow.
         """
-        need = aligned(storage.size)
+        need = aligned(size)
         recent = self.recent.get(queue._id << RECENT | need) if need >> RECENT == 0 else None
         if recent:
-            piece = recent.pop()
-        else:
-            found = self.find(queue, need)
-            if found is None:
-                return None
-            piece = found
+            return recent.pop()
+        piece = self._find(queue, need)
+        if piece is not None:
             self._remove(piece)
             if piece.size > need:
                 self._cut(piece, need)
+        return piece
+
+    def leave(self, piece: Piece) -> None:
+        """Make a piece that was picked free again, after the operations that it came after."""
+        self._add(piece, piece.points)
+
+    def take(self, piece: Piece, storage: Transient) -> None:
+        """Give a storage a piece that was picked for it."""
         ticket = Ticket(piece, storage.size)
         storage._ticket = ticket
         piece.ticket = ticket
         self.taken[piece] = ticket
-        return piece
 
     def give(self, ticket: Ticket, points: tuple[Operation, ...]) -> bool:
         """End a use: operations after `points` may have the piece; False if it had ended before."""
@@ -264,7 +268,7 @@ class SegmentPool:
 
     # Finding
 
-    def find(self, queue: StreamQueue, need: int) -> Piece | None:
+    def _find(self, queue: StreamQueue, need: int) -> Piece | None:
         """Return a piece of at least `need` bytes that `queue` may use from now on, or None."""
         self._free_recent()
         own, settled = self._free.get(queue._id), self._free[_SETTLED]
@@ -335,12 +339,13 @@ class SegmentPool:
             for other in (piece.before, piece.after):
                 if other is not None and other.is_free and _key(other.points) == key:
                     self._remove(other)
+                    points = _later(points, other.points)
                     if other is piece.before:
                         self._join(other, piece)
                         piece = other
                     else:
                         self._join(piece, other)
-        self._put(piece, points)  # of one queue these are the later ones
+        self._put(piece, points)
 
     def _put(self, piece: Piece, points: tuple[Operation, ...]) -> None:
         key = _key(points)

@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import contextlib
 from collections import deque
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, cast
 
 from hal._engine import progress
 from hal._engine.operation import is_behind
@@ -59,22 +60,25 @@ class StreamOrder:
 
     # At the issue of operations
 
-    def take(self, operation: Operation, storage: Transient) -> bool:
-        """Give a storage memory that its queue may use from `operation` on; False if there is none.
+    def take(self, operation: Operation, storages: Sequence[Transient]) -> bool:
+        """Give storages memory that their queue may use from `operation` on: all or nothing.
 
-        Never blocks. The operation is being issued.
+        They are of one kind of memory. An operation that had some of it, and waited for the rest,
+        would keep it from another one that does the same. Never blocks. The operation is being
+        issued.
         """
         books, reaper = self._books, self._reaper
         if books.lock._is_owned():
             return False  # a signal handler has interrupted it: a thread of ours tries again
         if reaper.doomed or reaper.late:
             reaper.absorb()
-        if storage.is_async:
-            return self._allocate(operation, storage)
+        if storages[0].is_async:
+            return self._allocate(operation, storages)
         with books.lock:
-            is_found = books.take_piece(operation._queue, storage)
+            is_found = books.take_pieces(operation._queue, storages)
         if is_found:
-            storage.publish()
+            for storage in storages:
+                storage.publish()
         return is_found
 
     def give(self, storage: Transient, operation: Operation) -> None:
@@ -98,35 +102,56 @@ class StreamOrder:
         if storage.is_async and ticket.block.address:  # 0: an interrupt came before it was made
             self._context.native.free_async(operation._queue._stream, ticket.block.address)
 
-    def _allocate(self, operation: Operation, storage: Transient) -> bool:
-        """Have the driver make a storage's memory in the order of a stream, as `take` does."""
+    def _allocate(self, operation: Operation, storages: Sequence[Transient]) -> bool:
+        """Have the driver make storages' memory in the order of a stream, as `take` does."""
         books, queue, native = self._books, operation._queue, self._context.native
-        storage.asked = self._state()  # before: memory freed meanwhile is worth another try
-        block = Block(0, storage.size, MemoryType.DEVICE, None, ASYNC)
-        ticket = Ticket(block, 0)
+        state = self._state()  # before: memory freed meanwhile is worth another try
+        for storage in storages:
+            storage.asked = None
+        storages[0].asked = state
         try:
             with books.lock:
                 if books.limit is not None:  # memory that the driver's pool keeps does not count
-                    books.check_limit(block.size + self._leaving_streams(queue))
-                # The storage has it from here on: what an interrupt leaves its finaliser frees.
-                books.add(ticket)
-                storage._ticket = ticket
-            block.address = native.allocate_async(queue._stream, block.size)
-            if self._driver.is_visible:
-                block.host_address = block.address
-        except OutOfMemoryError as error:
-            storage.refuse(error)
+                    need = sum([storage.size for storage in storages])
+                    books.check_limit(need + self._leaving_streams(queue))
+                for storage in storages:
+                    # It has it from here on: what an interrupt leaves its finaliser frees.
+                    ticket = Ticket(Block(0, storage.size, MemoryType.DEVICE, None, ASYNC), 0)
+                    books.add(ticket)
+                    storage._ticket = ticket
+            for storage in storages:
+                storage.asked = state
+                block = cast("Ticket", storage._ticket).block
+                block.address = native.allocate_async(queue._stream, block.size)
+                if self._driver.is_visible:
+                    block.host_address = block.address
+        except BaseException as error:
+            self._unregister(storages, is_made=False)
+            if not isinstance(error, OutOfMemoryError):
+                raise
+            storages[0].refuse(error)
+            for address in self._unregister(storages, is_made=True):
+                native.free_async(queue._stream, address)
             return False
-        finally:
-            if not block.address:
-                with books.lock:
-                    books.remove(ticket)
-                    storage._ticket = None
         with books.lock:
-            books.begin_use(ticket)
+            for storage in storages:
+                books.begin_use(cast("Ticket", storage._ticket))
             self._driver.note_in_use(books.pooled)
-        storage.publish()
+        for storage in storages:
+            storage.publish()
         return True
+
+    def _unregister(self, storages: Sequence[Transient], *, is_made: bool) -> list[int]:
+        """Take blocks that the driver has made, or not, from the books; return their addresses."""
+        found = []
+        for storage in storages:
+            ticket = storage._ticket
+            if ticket is not None and bool(ticket.block.address) == is_made:
+                with self._books.lock:
+                    self._books.remove(ticket)
+                    storage._ticket = None
+                found.append(ticket.block.address)
+        return found
 
     def _leaving_streams(self, queue: StreamQueue) -> int:
         """Return the freed bytes that `queue` cannot have yet; under the lock."""
@@ -137,8 +162,10 @@ class StreamOrder:
 
     # For what starves
 
-    def provide(self, queue: StreamQueue, storage: Transient) -> bool:
-        """Look for memory for an alloca that found none; return whether it should try again.
+    def provide(self, queue: StreamQueue, storages: Sequence[Transient]) -> bool:
+        """Look for memory for an operation that found none; return whether it should try again.
+
+        The first storage stands for all in what was tried, and why there is none.
 
         Makes native allocations that may block, so it runs on a thread of the pool. Frees,
         which wait until the device is idle, are left to another thread: `is_freeing` says
@@ -146,47 +173,65 @@ class StreamOrder:
         """
         self._context.harvest()
         self._reaper.absorb()
-        state = self._state()
-        is_tried = storage.tried == state
-        if storage.is_async and storage.asked != state:
+        state, first = self._state(), storages[0]
+        is_tried = first.tried == state
+        if first.is_async and first.asked != state:
             return True
-        storage.tried = state
-        if self._has(queue, storage):
+        first.tried = state
+        missing = self._missing(queue, storages)
+        if not missing:
             return True
-        need = aligned(storage.size)
         if is_tried:
             return False
-        if not storage.is_async:
-            pool = storage.pool
-            for size in (need,) if pool.larger is None else (pool.unit, need):
-                try:
-                    self._allocate_segment(pool, size)
-                except OutOfMemoryError as error:
-                    storage.refuse(error)
-                else:
-                    return True
-            if pool.larger is not None:
-                storage.pool = pool.larger  # a piece of a large segment will do, too
-                if self._has(queue, storage):
-                    return True
-        self._free_for(need)
-        return self._has(queue, storage)
+        if first.is_async:
+            # All that the driver was asked for but the last one it had made, and took back.
+            made = sum([each.size for each in storages if each.asked is not None][:-1])
+        else:
+            made = self._allocate_segments(missing)
+            missing = self._missing(queue, storages)
+            if not missing:
+                return True
+        self._free_for(sum([aligned(each.size) for each in missing]), made)
+        return not self._missing(queue, storages)
 
-    def has_changed(self, storage: Transient) -> bool:
+    def has_changed(self, storages: Sequence[Transient]) -> bool:
         """Return whether memory was given back since the last failed search."""
         self._reaper.absorb()
-        return (storage.asked if storage.is_async else storage.tried) != self._state()
+        first = storages[0]
+        return (first.asked if first.is_async else first.tried) != self._state()
 
     def _state(self) -> tuple[object, int, object]:
         """Return a value that changes whenever memory has been given back; needs no lock."""
         return self._driver.frees, self._books.unused, self._context.epoch
 
-    def _has(self, queue: StreamQueue, storage: Transient) -> bool:
-        """Return whether `take` would find a piece; the driver's pool has been asked."""
-        if storage.is_async:
-            return False
+    def _missing(self, queue: StreamQueue, storages: Sequence[Transient]) -> Sequence[Transient]:
+        """Return the storages that `take` finds no piece for; the driver's pool has been asked."""
+        if storages[0].is_async:
+            return storages
         with self._books.lock:
-            return self._books.has_piece(queue, storage)
+            return self._books.missing(queue, storages)
+
+    def _allocate_segments(self, missing: Sequence[Transient]) -> int:
+        """Make native allocations for the storages up to the first for which there is no memory.
+
+        Returns how many bytes it has made. May block.
+        """
+        made = 0
+        for storage in missing:
+            pool, need = storage.pool, aligned(storage.size)
+            for size in (need,) if pool.larger is None else (pool.unit, need):
+                try:
+                    self._allocate_segment(pool, size)
+                except OutOfMemoryError as error:
+                    missing[0].refuse(error)
+                else:
+                    made += size
+                    break
+            else:
+                if pool.larger is not None:
+                    storage.pool = pool.larger  # a piece of a large segment will do, too
+                break
+        return made
 
     def _allocate_segment(self, pool: SegmentPool, size: int) -> None:
         """Make a native allocation for a pool; raises `OutOfMemoryError`. May block."""
@@ -201,11 +246,12 @@ class StreamOrder:
                 books.add(Ticket(segment, 0))
                 books.enter(segment)
 
-    def _free_for(self, need: int) -> None:
+    def _free_for(self, need: int, made: int) -> None:
         """Have a thread give unused memory back, if that makes room for `need` bytes.
 
-        Not while work runs: a native free waits for that work, and other calls wait for the
-        free in the driver. A starved operation tries again when work has ended.
+        What was just made does not count: it would be made and given back again, for ever. Not
+        while work runs: a native free waits for that work, and other calls wait for the free in the
+        driver. A starved operation tries again when work has ended.
         """
         books = self._books
         if self.is_freeing or any(queue._ring for queue in self._context.queues):
@@ -222,7 +268,8 @@ class StreamOrder:
                 pool = self._driver.pool_statistics()
                 if pool is not None:
                     unused += max(pool[0] - pool[1], 0)
-        if unused and room + unused >= need:
+        unused -= made
+        if unused > 0 and room + unused >= need:
             self.is_freeing = True
             progress.workers.run(self._free_unused)
 

@@ -62,15 +62,15 @@ MEMORY = (
                 "_buffers.alloca",
                 "    buffer = Buffer(device, storage, 0, length, element, shape)\n",
                 "    buffer = Buffer(device, storage, 0, length, element, shape)\n"
-                "    device._heap.order.provide(queue, storage)\n"
-                "    device._heap.order.take(type('', (), {'_queue': queue})(), storage)\n",
+                "    device._heap.order.provide(queue, (storage,))\n"
+                "    device._heap.order.take(type('', (), {'_queue': queue})(), (storage,))\n",
             ),
             Patch(
                 "_memory.stream_order",
-                "        if storage.is_async:\n            return self._allocate",
+                "        if storages[0].is_async:\n            return self._allocate",
                 "        if storage._ticket is not None:\n"
                 "            return True\n"
-                "        if storage.is_async:\n            return self._allocate",
+                "        if storages[0].is_async:\n            return self._allocate",
             ),
         ),
     ),
