@@ -181,14 +181,6 @@ def test_byte_offsets_count(device):
     assert buffer.numpy().tolist() == [4, 5, 6, 7]
 
 
-@pytest.mark.parametrize("shape", [(0,), (3, 0), (0, 4)])
-def test_empty_tensors(device, shape):
-    producer = Producer(np.zeros(shape, "f4"))
-    buffer = device.from_dlpack(producer)
-    assert (buffer.shape, buffer.size, buffer.dtype) == (shape, 0, np.float32)
-    assert_soon(device, lambda: len(producer.deleted) == 1)
-
-
 def test_misaligned_tensors_are_copied(device):
     raw = np.arange(64, dtype=np.uint8)
     at = next(i for i in range(8) if (raw.ctypes.data + i) % 8 == 2)
@@ -199,29 +191,6 @@ def test_misaligned_tensors_are_copied(device):
         assert buffer.numpy().tolist() == array.tolist()
         with pytest.raises(ExchangeError, match="multiple of"):
             device.from_dlpack(array, copy=False)
-
-
-def test_a_read_only_tensor_is_a_read_only_buffer_m2(device):
-    producer = Producer(np.arange(4, dtype=np.int32), flags=READ_ONLY)
-    buffer = device.from_dlpack(producer)
-    assert buffer.address == producer.array.ctypes.data
-    assert buffer.access == "read"
-    assert not buffer.map("read").flags.writeable
-    assert not np.asarray(buffer).flags.writeable
-    assert buffer.numpy().tolist() == [0, 1, 2, 3]
-    copy = device.allocate(16)
-    device.queue.copy(buffer, copy).wait(LIMIT)
-    assert copy.numpy(np.int32).tolist() == [0, 1, 2, 3]
-    for write in (
-        lambda: device.queue.fill(buffer, 0),
-        lambda: device.queue.copy(copy, buffer),
-        lambda: device.queue.update(buffer.subspan(0, 4), b"abcd"),
-        buffer.map,
-    ):
-        with pytest.raises(InvalidArgumentError, match="must not be written"):
-            write()
-    assert device.from_dlpack(producer, copy=True).access == "all"
-    assert producer.array.tolist() == [0, 1, 2, 3]
 
 
 @needs_versions

@@ -12,8 +12,6 @@ from core_harness import LIMIT, Latch
 import hal
 from hal._memory.settings import MemorySettings
 from hal.errors import (
-    ArgumentTypeError,
-    CancelledError,
     ClosedError,
     InvalidArgumentError,
     OperationError,
@@ -87,26 +85,6 @@ def test_no_part_is_no_other_way_c4(device):
     assert recording.lowering == "stream"
 
 
-def test_parts_run_beside_each_other_q3(pair):
-    """Q3: one device is held up, and the other's part ends; the submission ends with both."""
-    first, one, second, _ = pair
-    x, y = first.allocate(64), second.upload(np.zeros(64, np.uint8))
-    with first.record() as recording:
-        recording.fill(x, 1)
-        with recording.on(second):
-            recording.fill(y, 2)
-    latch, done = Latch(), hal.create_semaphore()
-    one.hold(latch)
-    submission = first.queue.execute(recording, signal=done.at(1))
-    second.queue.barrier().wait(LIMIT)
-    assert (y.numpy() == 2).all()
-    assert not submission.done
-    assert done.query() == 0
-    latch.open()
-    submission.wait(LIMIT)
-    assert done.query() == 1
-
-
 def test_parts_begin_when_the_executing_queue_gets_there_q2(pair):
     """Q2: earlier work of the queue comes before all parts, later work after them."""
     first, one, second, two = pair
@@ -123,29 +101,6 @@ def test_parts_begin_when_the_executing_queue_gets_there_q2(pair):
     other.open()
     executed.wait(LIMIT)
     assert (y.numpy() == 1).all()
-
-
-def test_one_recording_twice_in_flight_c1(pair, mode):
-    """C1: two executions run one after the other, each with its own bindings."""
-    first, one, second, _ = pair
-    between = second.allocate(256, dtype=np.int32)
-    sources = [first.upload(NUMBERS * factor) for factor in (1, 2, 3)]
-    results = [first.allocate(256, dtype=np.int32) for _ in sources]
-    slots = [(np.int32, 256), (np.int32, 256)]
-    with first.record(slots=slots, hazards="auto", command_buffer=mode) as recording:
-        source, result = recording.slots
-        with recording.on(second):
-            recording.copy(source, between)
-        recording.copy(between, result)
-    latch = Latch()
-    one.hold(latch)
-    made = [
-        first.queue.execute(recording, bindings=pair) for pair in zip(sources, results, strict=True)
-    ]
-    latch.open()
-    hal.wait_all(made, LIMIT)
-    for factor, result in enumerate(results, 1):
-        assert result.numpy().tolist() == (NUMBERS * factor).tolist()
 
 
 @pytest.fixture
@@ -269,74 +224,6 @@ def test_cancel_takes_all_of_it_back_q7(pair):
     issued.wait(LIMIT)
 
 
-def test_the_other_device_is_closed_q6(pair):
-    """Q6: before: what is in line is cancelled, and later executions are refused."""
-    first, _, second, _ = pair
-    x, y = first.allocate(64), second.allocate(64)
-    gate, done = hal.create_semaphore(), hal.create_semaphore()
-    with first.record() as recording:
-        recording.fill(x, 1)
-        with recording.on(second):
-            recording.fill(y, 1)
-    pending = first.queue.execute(recording, wait=gate.at(1), signal=done.at(1))
-    assert second.close(LIMIT) == ()
-    with pytest.raises(CancelledError):
-        done.wait(1, LIMIT)
-    gate.signal(1)
-    with pytest.raises(CancelledError):
-        pending.wait(LIMIT)
-    with pytest.raises(ClosedError, match=r"cpu:0 \(2\)"):
-        first.queue.execute(recording)
-    with pytest.raises(ClosedError), first.record().on(second):
-        pass
-
-
-def test_slots_of_other_devices_c3(pair, mode):
-    """C3: a slot is of one device, the recording's unless it says so."""
-    first, _, second, _ = pair
-    slots = [(np.int32, 256), (np.int32, None, second), "scalar"]
-    with first.record(slots=slots, hazards="auto", command_buffer=mode) as recording:
-        mine, other, _ = recording.slots
-        with pytest.raises(
-            InvalidArgumentError, match=r"slot 1.*cpu:0 \(2\).*bytes or None, device"
-        ):
-            recording.fill(other, 1, size=16)
-        with recording.on(second):
-            with pytest.raises(InvalidArgumentError, match=r"slot 0 stands for memory of cpu:0,"):
-                recording.fill(mine, 1)
-            recording.copy(mine, other)
-            recording.fill(other, 9, size=4)
-        recording.copy(other, mine, size=8)
-    for factor in (1, 2):
-        x, y = first.upload(NUMBERS * factor), second.allocate(256, dtype=np.int32)
-        first.queue.execute(recording, bindings=[x, y, 0]).wait(LIMIT)
-        assert x.numpy()[:3].tolist() == [9, factor, 2 * factor]
-        assert y.numpy()[1:].tolist() == (NUMBERS[1:] * factor).tolist()
-    with pytest.raises(InvalidArgumentError, match=r"slot 1.*belongs to cpu:0,"):
-        first.queue.execute(recording, bindings=[x, x, 0])
-    with pytest.raises(ArgumentTypeError, match="int is no device"):
-        first.record(slots=[(np.int32, 4, 4)])
-
-
-def test_temporaries_live_from_the_first_part_to_the_last_m3(device):
-    """M3: all parts share one block, which later executions use again."""
-    x = device.upload(NUMBERS)
-    with device.record(hazards="auto") as recording:
-        one = recording.alloca(256, dtype=np.int32)
-        recording.copy(x, one)
-        with recording.on("upload"):
-            two = recording.alloca(256, dtype=np.int32)
-            recording.copy(one, two)
-        recording.dealloca(one)
-        recording.fill(x, 0)
-        with recording.on("download"):
-            recording.copy(two, x)
-    for _ in range(20):
-        device.queue.execute(recording)
-    assert x.numpy().tolist() == NUMBERS.tolist()
-    device.wait_idle(LIMIT)
-
-
 def test_no_memory_for_temporaries_fails_all_parts_m3(open_probe):
     device, probe = open_probe(settings=MemorySettings(memory_limit=1 << 20))
     x = device.allocate(64)
@@ -382,33 +269,3 @@ def test_a_one_shot_recording_of_parts_runs_once_c1(device):
     device.queue.execute(recording, bindings=[x]).wait(LIMIT)
     with pytest.raises(ClosedError, match="one-shot"):
         device.queue.execute(recording, bindings=[x])
-
-
-def test_places_that_are_none_are_refused(device, second_device):
-    recording = device.record()
-    for wrong, error, words in (
-        ("transfer", InvalidArgumentError, "'compute', 'upload', 'download', not 'transfer'"),
-        (7, ArgumentTypeError, "a queue, a device"),
-        (None, ArgumentTypeError, "not NoneType"),
-    ):
-        with pytest.raises(error, match=words):
-            recording.on(wrong)
-    closed_queue = device.create_queue()
-    closed_queue.close(LIMIT)
-    with pytest.raises(ClosedError, match="create_queue"):
-        recording.on(closed_queue)
-    inner, outer = recording.on("upload"), recording.on(second_device)
-    with outer:
-        with inner, pytest.raises(InvalidArgumentError, match="end: a context of on"):
-            recording.end()
-        with pytest.raises(InvalidArgumentError, match="open already"), outer:
-            pass
-        x = second_device.allocate(64)
-        recording.fill(x, 1)
-    with pytest.raises(InvalidArgumentError, match="belongs to"):
-        recording.fill(x, 1)
-    recording.end()
-    with pytest.raises(InvalidArgumentError, match="has ended"):
-        recording.on("upload")
-    with pytest.raises(InvalidArgumentError, match="recorded for"):
-        second_device.queue.execute(recording)

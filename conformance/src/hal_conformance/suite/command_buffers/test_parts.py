@@ -278,5 +278,12 @@ def test_what_is_no_place_for_a_part_is_refused_c1(
         commands.on(queue)
     with pytest.raises(ClosedError, match="create_device"):
         commands.on(other)
-    with commands.on("upload"), pytest.raises(InvalidArgumentError, match="open"):
-        commands.end()
+    upload = commands.on("upload")
+    with upload:
+        with pytest.raises(InvalidArgumentError, match="open"):
+            commands.end()
+        with pytest.raises(InvalidArgumentError, match="open already"), upload:
+            pass
+    commands.end()
+    with pytest.raises(InvalidArgumentError, match="has ended"):
+        commands.on("upload")

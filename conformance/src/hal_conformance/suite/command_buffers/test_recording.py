@@ -341,6 +341,7 @@ BAD_SETTINGS: dict[str, tuple[type[HalError], dict[str, Any]]] = {
     "a slot of no type": (ArgumentTypeError, {"slots": ["nonsense"]}),
     "a slot of a size below zero": (InvalidArgumentError, {"slots": [("u1", -4)]}),
     "a slot of a size as text": (ArgumentTypeError, {"slots": [("u1", "4")]}),
+    "a slot of no device's": (ArgumentTypeError, {"slots": [("i4", 4, 4)]}),
     "a number with a size": (ArgumentTypeError, {"slots": [("scalar", 8)]}),
 }
 

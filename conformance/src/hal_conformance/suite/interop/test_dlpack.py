@@ -228,17 +228,25 @@ def test_a_read_only_tensor_m2(device: hal.Device, queue: hal.Queue) -> None:
     buffer = device.from_dlpack(array)
     assert buffer.access == ("read" if shares_host_memory(device) else "all")
     if buffer.access == "read":
-        with pytest.raises(InvalidArgumentError):
-            queue.fill(buffer, 1)
+        other = device.allocate(buffer.size)
+        for write in (
+            lambda: queue.fill(buffer, 1),
+            lambda: queue.copy(other, buffer),
+            lambda: queue.update(buffer.subspan(0, 4), b"abcd"),
+            buffer.map,
+        ):
+            with pytest.raises(InvalidArgumentError, match="must not be written"):
+                write()
+        assert not np.asarray(buffer).flags.writeable
     assert np.array_equal(buffer.numpy(timeout=LIMIT), array)
     assert array[1] == 1
 
 
 def test_types_that_dlpack_does_not_have_m2(device: hal.Device) -> None:
-    """M2: structures and dates are an `ExchangeError`; their bytes can be handed out."""
+    """M2: structures, dates and texts are an `ExchangeError`; their bytes can be handed out."""
     if not shares_host_memory(device):
         return
-    for dtype in ("<M8[s]", [("x", "<i4"), ("y", "<i4")]):
+    for dtype in ("<M8[s]", [("x", "<i4"), ("y", "<i4")], "S8", "V8", ">i8"):
         buffer = device.upload(np.zeros(4, dtype))
         with pytest.raises(ExchangeError) as caught:
             from_dlpack(buffer)
