@@ -45,14 +45,6 @@ def run(device, kernel, *args, grid=1, output=None, **options):
     return output.read(wait=done, timeout=LIMIT)
 
 
-def test_what_a_run_prints_comes_back_with_its_threads_c5(device, program):
-    printed = run(device, program["tell"], 6, grid=2)
-    assert sorted(str(printed).splitlines()) == [f"thread {i} of block" for i in range(6)]
-    places = sorted((line.block, line.thread) for line in printed.lines)
-    assert places == [((i // 4, 0, 0), (i % 4, 0, 0)) for i in range(6)]
-    assert printed.cut == 0
-
-
 def test_only_kernels_that_print_have_the_parameter_c5(device, program):
     assert str(program["tell"].signature) == "(i32 n, ptr hal_output)"
     assert str(program["quiet"].signature) == "(i32* x)"
@@ -68,41 +60,12 @@ def test_functions_and_macros_print_too_c5(device, text):
     assert str(run(device, program["k"], 41)) == "42\n"
 
 
-def test_it_is_bounded_and_says_what_was_cut_c5(device, program):
-    output = hal.Output(device, 640)
-    printed = run(device, program["count"], 0, 100, output=output)
-    kept = len(printed.lines)
-    assert 5 < kept < 20
-    assert printed.cut == 100 - kept
-    assert [line.text for line in printed.lines] == [f"{i}\n" for i in range(kept)]
-    assert str(printed).endswith(f"[{100 - kept} more calls of printf had no room; give Output a "
-                                 "larger size]\n")  # fmt: skip
-    again = run(device, program["count"], 0, 100)
-    assert (len(again.lines), again.cut) == (100, 0)
-
-
 @pytest.mark.parametrize("size", range(64, 200, 8))
 def test_nothing_is_written_beyond_its_end_c5(device, program, size):
     output = hal.Output(device, size)
     printed = run(device, program["count"], 0, 3, output=output)
     assert len(printed.lines) == min(3, size // 64)
     assert output.size == 24 + size
-
-
-def test_concurrent_runs_are_not_mixed_c5(device, second_device, program):
-    other = second_device.compile(SOURCE)
-    runs = []
-    for number in range(20):
-        opened, kernel = (
-            (device, program["count"]) if number % 2 else (second_device, other["count"])
-        )
-        output = hal.Output(opened)
-        queue = (opened.queues.compute, opened.queues.upload)[number // 2 % 2]
-        done = queue.dispatch(kernel, grid=1, args=(1000 * number, 30, output))
-        runs.append((number, output, done))
-    for number, output, done in runs:
-        text = "".join(f"{1000 * number + i}\n" for i in range(30))
-        assert str(output.read(wait=done, timeout=LIMIT)) == text
 
 
 def test_without_an_output_the_drivers_own_prints_c5(device, program, capfd):

@@ -58,24 +58,6 @@ def eventually(condition):
 # Copies
 
 
-@pytest.mark.parametrize("on", ["source", "target"])
-def test_copies_between_devices_q4(pair, on):
-    """Q4: on a queue of either, with offsets, and with nothing enabled."""
-    first, one, second, two = pair
-    source, target = first.upload(NUMBERS), second.upload(np.zeros(64, np.int32))
-    queue, probe = (first.queue, one) if on == "source" else (second.queue, two)
-    done = hal.create_semaphore()
-    queue.copy(source, target, source_offset=16, target_offset=8, size=32, signal=[done.at(1)])
-    done.wait(1, LIMIT)
-    expected = np.zeros(64, np.int32)
-    expected[2:10] = NUMBERS[4:12]
-    assert target.numpy().tolist() == expected.tolist()
-    assert probe.calls["copy_peer"] == 1
-    assert one.calls["enable_peer"] + two.calls["enable_peer"] == 0
-    queue.copy(source, target).wait(LIMIT)
-    assert target.numpy().tolist() == NUMBERS.tolist()
-
-
 @pytest.mark.parametrize("way", ["read", "write", "copy out", "copy in"])
 def test_pinned_memory_of_another_device_is_copied_in_place_m1(staged, way):
     """M1: its view, too; that is not ordinary host memory, which is staged."""
@@ -309,43 +291,6 @@ def test_a_kernels_rights_hold_across_devices(pair):
 
 
 MODES = pytest.mark.parametrize("mode", ["graph", "stream"])
-
-
-@MODES
-@pytest.mark.parametrize("on", ["source", "target"])
-def test_recorded_copies_between_devices_c1(pair, mode, on):
-    """C1: either device may record it, with nothing enabled; executions visit the other."""
-    first, one, second, two = pair
-    x, y = first.upload(NUMBERS), second.upload(np.zeros(64, np.int32))
-    device, probe, other = (first, one, second) if on == "source" else (second, two, first)
-    with device.record(command_buffer=mode) as commands:
-        commands.copy(x, y, source_offset=16, target_offset=8, size=32)
-    assert commands.lowering == mode
-    for factor in (1, 2):
-        first.queue.update(x, NUMBERS * factor).wait(LIMIT)
-        device.queue.execute(commands).wait(LIMIT)
-        assert y.numpy().tolist() == [0, 0, *(NUMBERS[4:12] * factor), *[0] * 54]
-    assert probe.calls["copy_peer"] == (0 if mode == "graph" else 2)
-    assert one.calls["enable_peer"] + two.calls["enable_peer"] == 0
-    gate = hal.create_semaphore()
-    pending = device.queue.execute(commands, wait=gate.at(1))
-    other.close(LIMIT)
-    assert pending.state == "cancelled"
-    gate.signal(1)
-
-
-@MODES
-def test_recorded_copies_to_a_peer_from_slots_c3(pair, mode):
-    """C3: a slot is the recording's device's; new bindings update the node."""
-    first, _, second, _ = pair
-    y = second.upload(np.zeros(64, np.int32))
-    with first.record(slots=[(np.int32, 256)], command_buffer=mode) as commands:
-        commands.copy(commands.slots[0], y)
-    for factor in (1, 2, 3):
-        first.queue.execute(commands, bindings=[first.upload(NUMBERS * factor)]).wait(LIMIT)
-        assert y.numpy().tolist() == (NUMBERS * factor).tolist()
-    with pytest.raises(InvalidArgumentError, match=r"binding of slot 0.*belongs to cpu:0 \(2\)"):
-        first.queue.execute(commands, bindings=[y])
 
 
 def test_recorded_copies_that_no_graph_takes_are_replayed_c4(pair, monkeypatch):
