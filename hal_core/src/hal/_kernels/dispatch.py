@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, SupportsIndex, TypeAlias
 from hal._buffers.buffer import Buffer
 from hal._engine.plan import NOTHING, Payload
 from hal._kernels.executable import Kernel
-from hal._kernels.indirect import COUNTS_ALIGNMENT, COUNTS_SIZE, MAX_GRID, run_on_host
+from hal._kernels.indirect import COUNTS_ALIGNMENT, COUNTS_SIZE, MAX_GRID, run_on_host, too_many
 from hal._kernels.launch_shape import check_block, three
 from hal._memory import peers
 from hal._memory.access import check_buffer, late_address, storage_of
@@ -141,7 +141,8 @@ def check_grid(kernel: Kernel, grid: object, also: str = "") -> tuple[int, int, 
     """Return a grid as three numbers; raise if it is none. `also` says what else may be given."""
     blocks = three(grid, "grid", kernel, "dispatch", also)
     if blocks[0] > MAX_GRID[0] or blocks[1] > MAX_GRID[1] or blocks[2] > MAX_GRID[2]:
-        raise InvalidArgumentError(_too_large(kernel, blocks))
+        message = f"dispatch of {kernel.name!r}: the grid {too_many(blocks)}"
+        raise InvalidArgumentError(message)
     return blocks
 
 
@@ -150,17 +151,6 @@ def check_kernel(kernel: object) -> None:
     if not isinstance(kernel, Kernel):
         message = f"dispatch takes a kernel (program['name']), not {type(kernel).__name__}"
         raise ArgumentTypeError(message)
-
-
-def _too_large(kernel: Kernel, blocks: tuple[int, int, int]) -> str:
-    """Describe the axis along which a grid has too many blocks."""
-    axis, count, most = next(
-        each for each in zip("xyz", blocks, MAX_GRID, strict=True) if each[1] > each[2]
-    )
-    return (
-        f"dispatch of {kernel.name!r}: the grid has {count} blocks along {axis}, "
-        f"and at most {most} may be"
-    )
 
 
 def check_counts(grid: Any, kernel: Kernel) -> None:  # noqa: ANN401 - a buffer or a slot

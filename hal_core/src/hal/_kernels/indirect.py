@@ -19,7 +19,7 @@ from hal.native import IndirectLaunchNode
 if TYPE_CHECKING:
     from hal._memory.core import DeviceCore
 
-__all__ = ["COUNTS_ALIGNMENT", "COUNTS_SIZE", "MAX_GRID", "run_on_host"]
+__all__ = ["COUNTS_ALIGNMENT", "COUNTS_SIZE", "MAX_GRID", "run_on_host", "too_many"]
 
 MAX_GRID: Final = (2**31 - 1, 65535, 65535)
 """Blocks along x, y and z that every CUDA and HIP device takes (CUDA guide, table of limits)."""
@@ -63,6 +63,14 @@ def run_on_host(
         raise
 
 
+def too_many(blocks: tuple[int, int, int]) -> str:
+    """Describe the axis along which a grid has too many blocks; empty if there is none."""
+    for axis, count, most in zip("xyz", blocks, MAX_GRID, strict=True):
+        if count > most:
+            return f"has {count} blocks along {axis}, and at most {most} may be"
+    return ""
+
+
 def _end(device: DeviceCore, stream: int) -> None:
     """Wait until a stream is idle, since its work uses memory, and destroy it.
 
@@ -83,12 +91,9 @@ def _launch(device: DeviceCore, stream: int, node: IndirectLaunchNode) -> None:
     native.copy_to_host(stream, ctypes.addressof(counts), node.counts, COUNTS_SIZE)
     native.synchronize_stream(stream)
     x, y, z = counts
-    for axis, count, most in zip("xyz", counts, MAX_GRID, strict=True):
-        if count > most:
-            message = (
-                f"the grid in memory has {count} blocks along {axis}, and at most {most} may be"
-            )
-            raise OperationError(message)
+    if problem := too_many((x, y, z)):
+        message = f"the grid in memory {problem}"
+        raise OperationError(message)
     if x and y and z:
         native.launch(
             stream, node.function, (x, y, z), node.block, node.shared_memory, node.parameters
