@@ -1,5 +1,6 @@
 """Images that are made to do harm: what reads them is linear in their size, whatever they say."""
 
+import re
 import struct
 
 import pytest
@@ -99,3 +100,17 @@ def test_a_plain_name_is_that_of_the_source():
     assert elf.source_name("_ZL4fillPii") == "fill"
     assert elf.source_name("third") == "third"
     assert elf.source_name("_Z99short") == "_Z99short"
+
+
+@pytest.mark.parametrize(
+    ("image", "told"),
+    [
+        (b"", "empty"),
+        (b"\x03\x02\x23\x07" + bytes(20), "SPIR-V: compile the source"),
+        (b"//\n  .version 8.0\n", "PTX for NVIDIA GPUs"),
+        (b"// .version 8.0\n", "none of these .it begins with b'// .version 8.0"),
+        (b"__global__ void f() {}", "source: compile it"),
+    ],
+)
+def test_what_other_bytes_may_be_is_guessed(image, told):
+    assert re.match(told, elf.guess(image))

@@ -15,10 +15,24 @@ import threading
 from collections.abc import Callable
 from typing import Any, Final
 
-__all__ = ["RELAXED", "CaptureMode"]
+from hal.errors import OperationError
+
+__all__ = ["RELAXED", "CaptureMode", "captured"]
 
 RELAXED: Final = 2
 """The number of the relaxed mode, in CUDA and in HIP."""
+
+
+def captured(stream: int) -> OperationError:
+    """Return the error for a foreign stream that is being captured.
+
+    Work put on it then would not run but become part of the foreign graph, and an
+    event recorded there would draw our streams into the capture.
+    """
+    return OperationError(
+        f"stream {stream:#x} is being captured into a graph, and work of hal's cannot become part "
+        "of that: end the capture first, or use a queue of the device's own"
+    )
 
 
 class CaptureMode(threading.local):

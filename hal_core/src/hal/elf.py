@@ -21,6 +21,7 @@ __all__ = [
     "Section",
     "Symbol",
     "constants",
+    "guess",
     "is_readable",
     "machine",
     "machine_name",
@@ -51,6 +52,17 @@ DYNAMIC: Final = 11
 """The kind of section that lists the symbols that the loader sees."""
 FUNCTION: Final = 2
 """The kind of symbol that is a function."""
+_OTHERS: Final = {
+    b"__CLANG_OFFLOAD_": "a bundle of clang's, for AMD GPUs perhaps",
+    b"CCOB": "a compressed bundle of clang's, for AMD GPUs perhaps",
+    b"BC\xc0\xde": "LLVM bitcode",
+    b"\x03\x02\x23\x07": "SPIR-V",
+    b"\x50\xed\x55\xba": "a fat binary for NVIDIA GPUs",
+    b"\xb1\x43\x62\x46": "the wrapper around a fat binary, which has its address and not its bytes",
+}
+_PTX: Final = re.compile(rb"^[ \t]*\.version\b", re.MULTILINE)
+_LOOKED_AT: Final = 4096
+_SHOWN: Final = 16
 _LETTERS_PER_BYTE: Final = 4
 """Names may share their ends: together they may be so much longer than the file."""
 
@@ -121,6 +133,20 @@ def machine(image: bytes) -> int:
 def machine_name(number: int) -> str:
     """Return what to call a machine in an error."""
     return PROCESSORS.get(number) or _GPUS.get(number) or f"machine {number}"
+
+
+def guess(image: bytes) -> str:
+    """Describe bytes that a device does not take and that are no ELF file, for an error's text."""
+    for head, name in _OTHERS.items():
+        if image.startswith(head):
+            return f"{name}: compile the source for this device"
+    if not image:
+        return "empty"
+    if b"__global__" in image:
+        return "source: compile it with device.compile()"
+    if _PTX.search(image[:_LOOKED_AT]):
+        return "PTX for NVIDIA GPUs: compile the source for this device"
+    return f"none of these (it begins with {bytes(image[:_SHOWN])!r})"
 
 
 def sections(image: bytes) -> list[Section]:

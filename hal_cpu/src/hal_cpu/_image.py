@@ -96,7 +96,7 @@ def _check(image: bytes, machine: str) -> None:
     """Raise `OperationError` unless the image is a shared object for a machine."""
     wanted = f"the cpu backend loads shared objects for {machine}"
     if image[:4] != b"\x7fELF":
-        message = f"{wanted}, and this image is {_guess(image)}"
+        message = f"{wanted}, and this image is {elf.guess(image)}"
         raise OperationError(message)
     if not elf.is_readable(image):
         message = f"{wanted}, and this image is a 32-bit, big-endian or damaged ELF file"
@@ -109,18 +109,6 @@ def _check(image: bytes, machine: str) -> None:
     if kind != _SHARED_OBJECT:
         message = f"{wanted}, and this ELF file is of type {kind}: link it with -shared"
         raise OperationError(message)
-
-
-def _guess(image: bytes) -> str:
-    """Describe what an image other than an ELF file may be."""
-    head = bytes(image[:64]).lstrip()
-    if not image:
-        return "empty"
-    if head.startswith((b"//", b".version")):
-        return "text, PTX for an NVIDIA GPU perhaps: compile the source with the cpu backend"
-    if head.startswith((b"\x50\xed\x55\xba", b"__CLANG_OFFLOAD_BUNDLE__")):
-        return "a bundle for GPUs: compile the source with the cpu backend"
-    return f"no ELF file (it begins with {bytes(image[:8])!r})"
 
 
 def _read_symbols(image: bytes) -> dict[str, Symbol]:

@@ -22,7 +22,7 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NoReturn
 
-from hal.capture_modes import RELAXED, CaptureMode
+from hal.capture_modes import RELAXED, CaptureMode, captured
 from hal.errors import (
     BackendUnavailableError,
     DeviceLostError,
@@ -140,17 +140,9 @@ _query: Final = cuda.cuEventQuery
 
 
 def uncaptured(stream: int) -> Any:  # noqa: ANN401 - the bindings' object
-    """Return the object of a foreign stream; raises `OperationError` while it is captured.
-
-    Work put on it then would not run but become part of the foreign graph, and an
-    event recorded there would draw our streams into the capture.
-    """
+    """Return the object of a foreign stream; raises `OperationError` while it is captured."""
     if is_captured(stream):
-        message = (
-            f"stream {stream:#x} is being captured into a graph, and work of hal's cannot become "
-            "part of that: end the capture first, or use a queue of the device's own"
-        )
-        raise OperationError(message)
+        raise captured(stream)
     return cuda.CUstream(stream)
 
 

@@ -14,13 +14,6 @@ __all__ = ["TAKES", "Image", "sniff"]
 _OLD_ABI: Final = 0x33  # of ELF files that say the architecture in the low byte
 _FATBIN: Final = b"\x50\xed\x55\xba"
 _LTOIR: Final = b"\xed\x43\x4e\x7f"
-_SHOWN: Final = 16
-_OTHERS: Final = {
-    b"__CLANG_OFFLOAD_": "a bundle of clang's, for AMD GPUs perhaps",
-    b"BC\xc0\xde": "LLVM bitcode: compile it to PTX first",
-    b"\x03\x02\x23\x07": "SPIR-V",
-    b"\xb1\x43\x62\x46": "the wrapper around a fat binary, which has its address and not its bytes",
-}
 _LEAST_PART: Final = 32  # the bytes of its head
 _PARTS: Final = {1: "PTX", 2: "cubin", 8: "LTO-IR"}
 _SPACE: Final = re.compile(rb"(?:\s+|//[^\n]*\n?|/\*.*?\*/)*", re.DOTALL)
@@ -64,7 +57,7 @@ def sniff(image: bytes) -> Image:
         name = target[1].decode() if target else ""
         contents = f"PTX for {name or 'an unknown target'}"
         return Image("ptx", contents, target=name.replace("sm_", "compute_"))
-    message = f"{TAKES}, and this image is {_guess(image)}"
+    message = f"{TAKES}, and this image is {elf.guess(image)}"
     raise OperationError(message)
 
 
@@ -101,13 +94,3 @@ def _read_fatbin(image: bytes) -> Image:
         raise OperationError(message) from error
     is_lto = bool(kinds) and kinds <= {8}
     return Image("fatbin", f"a fat binary ({', '.join(parts) or 'empty'})", is_lto=is_lto)
-
-
-def _guess(image: bytes) -> str:
-    """Describe what an image that is not for CUDA may be."""
-    for head, name in _OTHERS.items():
-        if image.startswith(head):
-            return name
-    if b"__global__" in image:
-        return "source: compile it with device.compile()"
-    return f"none of these (it begins with {bytes(image[:_SHOWN])!r})"

@@ -7,6 +7,7 @@ import threading
 from collections import Counter
 from typing import Final
 
+from hal.capture_modes import captured
 from hal.errors import DeviceLostError, HalError, OperationError
 from hal.native import CallTable, DeviceInfo, NativeDevice
 from hal_hip import _driver, _pool
@@ -212,23 +213,18 @@ class ContextDevice(NativeDevice):
     def adopt_stream(self, handle: int) -> int:
         """Return a stream over a ``hipStream_t``; 0 and 1 are the default stream.
 
-        Raises `OperationError` for an invalid one, or one being captured: work
-        put on it would become part of a foreign graph, and not run.
+        Raises `OperationError` for an invalid one, or one being captured.
         """
         stream = _DEFAULT_STREAM if handle in {0, _LEGACY} else handle
-        captured = ctypes.c_int()
-        if status := _is_capturing(stream, ctypes.addressof(captured)):
+        is_captured = ctypes.c_int()
+        if status := _is_capturing(stream, ctypes.addressof(is_captured)):
             error = _driver.error_of(status, "hipStreamIsCapturing")
             message = f"{handle:#x} is no stream that {self.info.name} can use: {error}"
             raise OperationError(
                 message, native_name=error.native_name, native_code=error.native_code
             )
-        if captured.value:
-            message = (
-                f"stream {handle:#x} is being captured into a graph, and work of hal's cannot "
-                "become part of that: end the capture first, or use a queue of the device's own"
-            )
-            raise OperationError(message)
+        if is_captured.value:
+            raise captured(handle)
         return stream
 
     def adopt_event(self, handle: int) -> int:

@@ -101,7 +101,7 @@ def read(image: bytes, target: str) -> Image:
         raise OperationError(message) from error
     if image.startswith(_COMPRESSED):
         return Image(image, "a compressed bundle")
-    message = f"{TAKES}, and this image is {_guess(image)}"
+    message = f"{TAKES}, and this image is {elf.guess(image)}"
     raise OperationError(message)
 
 
@@ -223,19 +223,3 @@ def _functions(image: bytes) -> Iterator[str]:
         if each.section and each.kind == elf.FUNCTION and is_named:
             seen.add(each.name)
             yield each.name
-
-
-def _guess(image: bytes) -> str:
-    """Describe what an image that is not for HIP may be."""
-    head = bytes(image[:16])
-    if not image:
-        return "empty"
-    if head.startswith(b"BC\xc0\xde"):
-        return "LLVM bitcode: link it to a code object first"
-    if head.lstrip().startswith((b".version", b"//")):
-        return "text, PTX for an NVIDIA GPU perhaps"
-    if head.startswith(b"\x50\xed\x55\xba"):
-        return "a fat binary for NVIDIA GPUs"
-    if b"__global__" in image:
-        return "source: compile it with device.compile()"
-    return f"none of these (it begins with {head!r})"
