@@ -74,7 +74,7 @@ DIALECT = (
     (
         "a block is as wide as its first row",
         [f"{BARRIERS}threads_in_rows_and_layers_meet_in_nested_loops_c5"],
-        in_warps("hal_row += hal_size_x", "hal_row += 0"),
+        in_warps("hal_i0 += hal_size_x", "hal_i0 += 0"),
     ),
     (
         "threads that have returned go on",
@@ -82,7 +82,7 @@ DIALECT = (
             f"{BARRIERS}threads_that_have_returned_are_not_waited_for_c5",
             f"{BARRIERS}loops_without_barriers_end_for_each_thread_alone_c5",
         ],
-        in_warps("hal_some_left && hal_left[hal_i]", "false"),
+        in_warps("hal_left[hal_i] = hal_some_left = true", "hal_left[hal_i] = false"),
     ),
     (
         "what changes behind a barrier is forgotten",
@@ -92,13 +92,19 @@ DIALECT = (
             f"{BARRIERS}loops_without_barriers_end_for_each_thread_alone_c5",
         ],
         in_regions(
-            "if own or self._is_changed(name, others):", "if own:  # and never written back"
+            "if own or self._is_changed(name, others):",
+            "if own:  # and never written back",
+            "_region_text",
         ),
     ),
     (
         "a block has one of each parameter",
         [f"{BARRIERS}what_is_a_threads_own_stays_so_c5"],
-        in_regions("        declared = set(self._changed)\n", "        declared = set()\n"),
+        in_regions(
+            "        declared = set(self._changed)\n",
+            "        declared = set()\n",
+            "_region_text",
+        ),
     ),
     (
         "threads do not wait for each other",
@@ -113,9 +119,21 @@ DIALECT = (
     ),
     (
         "every thread goes on as long as one does",
-        [f"{BARRIERS}loops_without_barriers_end_for_each_thread_alone_c5"],
+        [f"{BARRIERS}conditions_choose_threads_of_each_row_c5"],
         in_regions(
             "{{ {head} if ({is_on}) {{ {counter}", "{{ {head} {{ {counter}", "_region_parts"
+        ),
+    ),
+    (
+        "a condition on the index chooses all threads",
+        [
+            f"{BARRIERS}conditions_choose_threads_of_each_row_c5",
+            f"{BARRIERS}loops_without_barriers_end_for_each_thread_alone_c5",
+        ],
+        in_regions(
+            "{self.function}<{self.type}>(hal_size_x, {self.bound})",
+            "hal_all(hal_size_x)",
+            "_region_parts",
         ),
     ),
 )

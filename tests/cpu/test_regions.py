@@ -86,6 +86,58 @@ def test_loops_that_each_thread_runs_alone(body):
     assert way_of(body) == "hal_each"
 
 
+def text_of(body, parameters="int *p, int n"):
+    source = f"__global__ void kernel({parameters}) {{ {body} }}"
+    request = CompileRequest(source, "user.cpp", scan(source, filename="user.cpp"), "")
+    return _dialect.rewrite(request, "", "")
+
+
+@pytest.mark.parametrize("condition", ["t < n", "threadIdx.x < n / 2", "t < n && p[t]", "t == 0"])
+def test_a_condition_on_the_index_narrows_the_loop(condition):
+    text = text_of(f"const int t = threadIdx.x; __syncthreads(); if ({condition}) p[t] = 1;")
+    assert "hal_here" not in text
+    assert ("hal_at<" if "==" in condition else "hal_below<") in text
+
+
+@pytest.mark.parametrize(
+    "condition",
+    ["t < n || n", "t < n == 1", "t == n & 1", "t < n ? 1 : 0", "t + 1 < n", "t < p[t]", "c < n"],
+)
+def test_other_conditions_narrow_nothing(condition):
+    text = text_of(
+        "const int t = threadIdx.x; const char c = threadIdx.x;"
+        f"__syncthreads(); if ({condition}) p[t] = 1;"
+    )
+    assert "hal_by_itself" in text
+    assert "hal_at<" not in text
+    assert "hal_below<" not in text
+
+
+def test_a_lock_stays_in_one_loop_with_what_it_guards():
+    lock = "while (atomicCAS(p, 0, 1)) ; if (threadIdx.x < n) p[1]++; p[0] = 0;"
+    assert "hal_below<" not in text_of(f"__syncthreads(); {lock}")
+
+
+@pytest.mark.parametrize("bound", ["n || p", "n == 3", "n & 3", "n ? 3 : n"])
+def test_bounds_that_bind_no_tighter_than_the_comparison_are_not_taken(bound):
+    body = "for (int i = threadIdx.x; i < n / 2; i += blockDim.x) p[i] = 1;"
+    assert "hal_by_itself" in text_of(body)
+    assert "hal_each" in text_of(body.replace("n / 2", bound))
+
+
+def test_several_rounds_of_a_short_loop_are_made_at_once():
+    turns = "hal_is_far<int>(hal_turn"
+    plain = IN_STEP["a sum"]
+    assert turns in text_of(plain)
+    assert turns in text_of(
+        plain.replace("s += p[k * n + threadIdx.x];", "{ s += p[k * n + threadIdx.x]; }")
+    )
+    for other in ("k < p[0]", "k <= n", "k < n - k", "k < n && n"):
+        assert turns not in text_of(plain.replace("k < n", other))
+    for other in ("k += 2", "k *= 2", "k--"):
+        assert turns not in text_of(plain.replace("k++", other))
+
+
 def test_shared_memory_of_a_loop_is_not_on_the_stack():
     for body, twins in (
         ("__shared__ int s[64]; s[threadIdx.x] = n; __syncthreads(); p[0] = s[n];", 1),
@@ -129,6 +181,7 @@ class Kernels:
 __global__ void {name}(int *p, int n) {{
   __shared__ int s[256];
   const int t = threadIdx.x + blockDim.x * threadIdx.y, size = blockDim.x * blockDim.y;
+  const {self.random.choice(["int", "unsigned", "size_t"])} x = threadIdx.x;
   int i = blockIdx.x * size + t, own[3] = {{t, 2, n}};
   int v0 = p[i], v1 = v0 % 7;
   s[t] = v0;
@@ -148,7 +201,7 @@ __global__ void {name}(int *p, int n) {{
         a, b = pick(self.variables), pick(self.variables)
         self.count += 1
         name = f"w{self.count}"
-        kinds = ["step", "share", "new", "own", "inner", "even", "odd"]
+        kinds = ["step", "share", "new", "own", "inner", "even", "odd", "few"]
         kinds += ["loop", "if"] * (depth > 0)
         kind = pick(kinds)
         if kind == "step":
@@ -171,10 +224,15 @@ __global__ void {name}(int *p, int n) {{
                 f"for (int k = {pick('02')}; k < n; k++) {pick([f'{{ {step} }}', f'{a} ^= s[t];'])}"
             )
         if kind == "odd":
-            init = pick(["t", "threadIdx.x", "n - 1 + t", "t - 3"])
+            init = pick(["t", "threadIdx.x", "x", "x", "n - 1 + t", "t - 3"])
             return (
                 f"for (int k = {init}; k < n * 2; k += size) {{ {a} += k + s[(k + n) % 1 + t]; }}"
             )
+        if kind == "few":
+            bound = pick(["n", "n / 2u", "n - 9", "blockDim.x / 2", "2.5f", "(n > 5)"])
+            more = pick(["", "", " && n > 4", f" && {a} > 5"])
+            condition = f"{pick(['x', 'threadIdx.x'])} {pick(['<', '=='])} {bound}{more}"
+            return f"__syncthreads(); if ({condition}) {b} += 7;"
         kept = list(self.variables)
         body = self.block(depth - 1)
         self.variables = kept

@@ -66,8 +66,11 @@ class DiskCache:
                     return None
         directory = root.absolute() / self._name
         try:
-            directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-            about = directory.lstat()
+            try:
+                about = directory.lstat()
+            except FileNotFoundError:
+                directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+                about = directory.lstat()
         except OSError:
             return None
         return directory if stat.S_ISDIR(about.st_mode) and _is_private(about) else None

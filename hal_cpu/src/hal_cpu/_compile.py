@@ -133,22 +133,22 @@ def _compile(
         # Otherwise it writes the work directory's name into the image.
         options.append("-g0")
     folders = [str(Path(folder).absolute()) for folder in request.include_directories]
-    headers = {name: (resources.files("hal_cpu") / name).read_bytes() for name in _dialect.HEADERS}
     foreign = ""
     if request.has_includes:
         foreign = _preprocess(request, compiler, options, folders)
-    others = _dialect.foreign_text(foreign)
-    if dialect.GROUPS in request.source:
-        others += dialect.texts()[dialect.GROUPS]
-    text = _dialect.rewrite(request, others, features, loops=loops)
     debug = os.environ.get("HAL_CPU_DEBUG_DIR", "")
+    # Of the request, and not of what is made of it: an image that is kept then costs no rewriting.
     key = _toolchain.CACHE.key(
         "kernel",
-        text,
+        request.source,
+        request.prelude,
+        request.type_table,
+        _dialect.definitions(request),
+        repr((request.entries, request.part, loops)),
         foreign,
         request.filename,
-        *headers.values(),
-        *dialect.texts().values(),
+        features,
+        _own_texts(),
         compiler.identity,
         "\0".join([_masked_loads.REMEDY, *_TUNING[compiler.family], *options, *folders]),
         debug,
@@ -157,13 +157,17 @@ def _compile(
     image = None if debug else _toolchain.CACHE.load(key)
     if image is not None:
         return image, (_toolchain.CACHE.load(_toolchain.CACHE.key("log", key)) or b"").decode()
+    others = _dialect.foreign_text(foreign)
+    if dialect.GROUPS in request.source:
+        others += dialect.texts()[dialect.GROUPS]
+    text = _dialect.rewrite(request, others, features, loops=loops)
     with _toolchain.work_directory() as directory:
         # The user's text: messages quote its lines, and debuggers show them.
         source = (Path(debug).absolute() if debug else directory) / f"{key[:16]}.cpp"
         source.write_text(request.source, encoding="utf-8")
         (directory / _dialect.PRELUDE).parent.mkdir()
-        for name, content in headers.items():
-            (directory / _dialect.PRELUDE).with_name(name).write_bytes(content)
+        for name in _dialect.HEADERS:
+            (directory / _dialect.PRELUDE).with_name(name).write_bytes(_own(name))
         text = text.replace(f'"{_dialect.SOURCE}"', _dialect.quote(str(source)))
         (directory / "image.cpp").write_text(text, encoding="utf-8")
         wanted = [_NATIVE] if march == NATIVE else []
@@ -174,6 +178,21 @@ def _compile(
     if log:
         _toolchain.CACHE.store(_toolchain.CACHE.key("log", key), log.encode())
     return image, log
+
+
+@functools.cache
+def _own(name: str) -> bytes:
+    """Return the content of a file of this package."""
+    return (resources.files("hal_cpu") / name).read_bytes()
+
+
+@functools.cache
+def _own_texts() -> str:
+    """Return what tells apart all that an image is made with, beside the request."""
+    code = [f"{module}.py" for module in _dialect.MODULES]
+    texts = [*map(_own, (*_dialect.HEADERS, *code))]
+    texts.append((resources.files("hal") / "cpp_tokens.py").read_bytes())
+    return _toolchain.CACHE.key(*texts, *dialect.texts().values())
 
 
 def _check_shared_memory(request: CompileRequest, image: bytes, log: str) -> None:

@@ -27,6 +27,7 @@ from hal_cpu._regions import Edit as _Edit
 
 __all__ = [
     "HEADERS",
+    "MODULES",
     "PRELUDE",
     "SOURCE",
     "definitions",
@@ -43,6 +44,16 @@ PRELUDE: Final = "hal_cpu/kernel.h"
 
 HEADERS: Final = ("kernel.h", "warp.h", "image.h")
 """The files of that folder."""
+
+MODULES: Final = (
+    "_dialect",
+    "_region_parts",
+    "_region_text",
+    "_region_tokens",
+    "_regions",
+    "_strides",
+)
+"""The modules of this package that rewrite a source."""
 
 _DEFINE: Final = re.compile(r"#\s*define\s+(\w+)")
 _MARKER: Final = re.compile(r'# \d+ "((?:[^"\\]|\\.)*)"')

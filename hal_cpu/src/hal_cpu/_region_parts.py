@@ -26,6 +26,28 @@ class Region:
     declared: list[Variable] = field(default_factory=list)
     again: list[tuple[tuple[str, ...], int, int]] = field(default_factory=list)  # names, tokens
     rounds: Rounds | None = None
+    limit: Limit | None = None
+    turns: Turns | None = None
+
+
+@dataclass(slots=True)
+class Limit:
+    """The condition of a region that is one `if`, by which its threads are neighbours in a row.
+
+    It compares a thread's index in x with a bound that is the same for all: `t < B` or `t == B`.
+    """
+
+    type: str  # of what is compared
+    function: str  # hal_below or hal_at
+    bound: str
+    condition: tuple[int, int] | None = None  # its tokens, if it is all that the `if` asks
+
+    def span(self) -> str:
+        return f"{self.function}<{self.type}>(hal_size_x, {self.bound})"
+
+    def is_met(self) -> str:
+        """Return what is true where only threads of the span run."""
+        return f"hal_is_whole<{self.type}>({self.bound})"
 
 
 @dataclass(slots=True)
@@ -35,6 +57,23 @@ class Rounds:
     counter: Variable
     texts: tuple[str, str, str]  # A, B, C
     body: int  # its first token
+    is_index: bool  # A is the thread's index in x
+
+    def limit(self) -> Limit:
+        """Return which threads take part in a round, where the first index is theirs."""
+        end = without_comments(self.texts[1])
+        return Limit(self.counter.type, "hal_below", f"({end}) - hal_round")
+
+    def around(self) -> tuple[str, str, str]:
+        """Return what stands before a round, before its body and behind it, if `is_index`."""
+        kind, name = self.counter.type, self.counter.name
+        start, end, step = (f"({without_comments(each)})" for each in self.texts)
+        # The last thread that takes part is not to go beyond what the counter's type holds.
+        ends = f"if (!({step} > 0 && {end} - hal_round > {step})) break;"
+        counter = f"const {kind} {name} = {start} + hal_round;"
+        condition = f"if (hal_is_whole<{kind}>({end}) || {name} < {end})"
+        begin = f"for ({kind} hal_round = 0; hal_round < {end}; hal_round += {step}) {{"
+        return begin, f"{counter} {condition}", f"{ends} }}"
 
     def text(self, head: str, body: str, foot: str) -> str:
         """Return what stands before the body of a thread that may have come to its end.
@@ -54,6 +93,38 @@ class Rounds:
             f" if (hal_on == hal_threads) {{ {head} {counter} {body} {foot} HAL_REGION_END }} else"
             f" {{ {head} if ({is_on}) {{ {counter}"
         )
+
+
+@dataclass(slots=True)
+class Turns:
+    """The header of a loop in step that is one region, `for (T k = A; k < B; k++)`.
+
+    Several rounds of a thread at once: what it keeps is then loaded and stored once for all.
+    """
+
+    counter: Variable
+    start: str  # A
+    bound: str  # B
+    first: int  # the header's first token
+    is_bare: bool  # the body has no braces
+
+    def header(self) -> str:
+        kind = self.counter.type
+        return f"for ({kind} hal_turn = {self.start}; hal_turn < ({self.bound});) {{"
+
+    def text(self, head: str, body: str, foot: str) -> str:
+        """Return what stands before the body of a single round."""
+        kind, name = self.counter.type, self.counter.name
+        return (
+            f"if (hal_is_far<{kind}>(hal_turn, {self.bound})) {{ {head}"
+            f" for (int hal_more = 0; hal_more < hal_turns; hal_more++)"
+            f" {{ const {kind} {name} = hal_turn + hal_more; {body} }}"
+            f" {foot} HAL_REGION_END hal_turn += hal_turns; }} else"
+            f" {{ {head} const {kind} {name} = hal_turn;"
+        )
+
+    def behind(self) -> str:
+        return "hal_turn++; }" + (" }" if self.is_bare else "")
 
 
 @dataclass(slots=True)

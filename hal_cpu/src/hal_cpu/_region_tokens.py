@@ -13,8 +13,10 @@ __all__ = [
     "BARRIER",
     "BUILT_IN",
     "CONTROL",
+    "LOOSE",
     "NOT_TAKEN",
     "TYPES",
+    "WIDE",
     "Edit",
     "RefusedError",
     "Words",
@@ -24,7 +26,7 @@ __all__ = [
 ]
 
 BARRIER: Final = ("__syncthreads", "(", ")", ";")
-OPERATORS: Final = re.compile(r"<<=|>>=|\+\+|--|[-+*/%&|^=!<>]=|\|\||>>")
+OPERATORS: Final = re.compile(r"<<=|>>=|\+\+|--|[-+*/%&|^=!<>]=|\|\||&&|>>")
 ASSIGNMENTS: Final = frozenset(
     ["=", "+=", "-=", "*=", "/=", "%=", "&=", "|=", "^=", "<<=", ">>=", "++", "--"]
 )
@@ -39,6 +41,9 @@ TYPES: Final = frozenset(
         "double",
         "signed",
         "unsigned",
+        "ushort",
+        "uint",
+        "ulong",
         "size_t",
         "int8_t",
         "int16_t",
@@ -50,6 +55,27 @@ TYPES: Final = frozenset(
         "uint64_t",
     ]
 )
+LOOSE: Final = frozenset(["==", "!=", "<", ">", "<=", ">=", "&", "|", "^", "&&", "||", "?"])
+"""Operators that bind no tighter than a comparison."""
+WIDE: Final = frozenset(
+    [
+        "int",
+        "unsigned",
+        "unsigned int",
+        "long",
+        "unsigned long",
+        "long long",
+        "unsigned long long",
+        "uint",
+        "ulong",
+        "size_t",
+        "int32_t",
+        "int64_t",
+        "uint32_t",
+        "uint64_t",
+    ]
+)
+"""Types of whole numbers, any of which has a sum of its own."""
 BUILT_IN: Final = frozenset(
     [
         "blockIdx",

@@ -12,30 +12,32 @@ threads run side by side, as they always can.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from hal.cpp_tokens import Token
-from hal_cpu._region_parts import Region, Rounds, Step, Variable
+from hal_cpu._region_parts import Limit, Region, Rounds, Step, Turns, Variable
+from hal_cpu._region_text import FEW, Written
 from hal_cpu._region_tokens import (
     ASSIGNMENTS,
     BARRIER,
     BUILT_IN,
     CONTROL,
+    LOOSE,
     NOT_TAKEN,
     TYPES,
+    WIDE,
     Edit,
     RefusedError,
-    Words,
     merge,
     without_comments,
 )
-from hal_cpu._strides import in_step_pays, strides_of
+from hal_cpu._strides import IN_TURN, in_step_pays, strides_of
 
 __all__ = ["Edit", "split"]
 
-_FEW: Final = 16  # threads in a row: below, loops over them cost more than they bring
 _MANY: Final = 64  # rounds: a loop of fewer is unrolled
+_SHORT: Final = 80  # tokens: several rounds of a longer loop take more time to compile
 
 
 def split(
@@ -71,7 +73,7 @@ def split(
         return None
 
 
-class _Splitter(Words):
+class _Splitter(Written):
     def __init__(
         self,
         tokens: list[Token],
@@ -87,10 +89,11 @@ class _Splitter(Words):
         self._open: Region | None = None
         self._names: set[str] = set(parameters)  # all that were declared between regions
         self._again: dict[str, bool] = {}
+        self._indices: dict[str, str] = {}  # the types of variables for the thread's index in x
         self._steps: list[Step] = []
         self._shared_here: list[tuple[int, int]] = []
         self._strides = strides_of(self._texts, self._pair)
-        self._may_step = threads >= _FEW
+        self._may_step = threads >= FEW
         self._check()
         self._uniform = {name for name in parameters if not self._is_changed(name)}
         # Each thread has its own from the beginning.
@@ -107,7 +110,7 @@ class _Splitter(Words):
                     raise RefusedError
             elif text in NOT_TAKEN or (text == "[" and not self._is_operand(index - 1)):
                 raise RefusedError
-            elif text == "&" and (
+            elif text in {"&", "&&"} and (
                 before in TYPES or self._texts[index + 2] in {"=", "{"} or before == ">"
             ):
                 raise RefusedError  # a reference
@@ -174,6 +177,11 @@ class _Splitter(Words):
             pass
         elif texts[0] in TYPES or (texts[0] == "const" and texts[1] in TYPES):
             self._declaration(index, end)
+        elif (limit := self._limited(index, end)) and self._may_part(index, end):
+            self._close(index)
+            self._check_plain(index, end)
+            self._open = Region(index, limit=limit)
+            self._close(end)
         else:
             self._check_plain(index, end)
             self._open = self._open or Region(index)
@@ -310,15 +318,43 @@ class _Splitter(Words):
             raise RefusedError  # it is unrolled
         if not self._pays(close + 1, end):
             raise RefusedError
+        before = len(self._regions)
         counters = self._header(index + 2, close, end)
-        if self._texts[close + 1] == "{":
-            self._block(close + 2, end - 1)
-        else:
+        is_bare = self._texts[close + 1] != "{"
+        if is_bare:
             self._check_plain(close + 1, end)
             self._open = Region(close + 1)
             self._close(end)
+        else:
+            self._block(close + 2, end - 1)
+        places = [(each.first, each.last) for each in self._regions[before:]]
+        whole = (close + 1, end) if is_bare else (close + 2, end - 1)
+        is_short = whole[1] - whole[0] <= _SHORT and self._tokens[whole[0]].kind != "directive"
+        if places == [whole] and is_short:
+            self._regions[-1].turns = self._turns(index, close, is_bare=is_bare)
         self._names -= counters
         self._uniform -= counters
+
+    def _turns(self, index: int, close: int, *, is_bare: bool) -> Turns | None:
+        """Return the header of a loop whose only counter goes up by one to a bound, or None."""
+        one = self._find(";", index, close)
+        two = self._find(";", one + 1, close)
+        variables, inits = self._declarators(index + 2, one + 1)
+        name = variables[0].name
+        if (
+            len(variables) > 1
+            or variables[0].type not in WIDE
+            or self._texts[one + 1 : one + 3] != [name, "<"]
+            or not self._is_bound(one + 3, two)
+            or name in self._texts[one + 3 : two]
+            or self._texts[two + 1 : close] not in ([name, "++"], ["++", name])
+        ):
+            return None
+        start, bound = (
+            without_comments(self._source[self._tokens[a].start : self._tokens[b - 1].end])
+            for a, b in (inits[0], (one + 3, two))
+        )
+        return Turns(variables[0], start, bound, index, is_bare)
 
     def _take_rounds(self, index: int, end: int) -> bool:
         """Take a loop whose counters begin at the thread's index and go the same way."""
@@ -339,7 +375,7 @@ class _Splitter(Words):
             or begin == behind
             or not self._is_free(begin, behind, known)
             or self._texts[one + 1 : one + 3] != [name, "<"]
-            or not self._is_free(one + 3, two, self._uniform)
+            or not self._is_bound(one + 3, two)
             or step[:2] != [name, "+="]
             or not self._is_free(two + 3, close, self._uniform)
             or self._is_changed(name, [(0, close), (end, len(self._texts))])
@@ -353,10 +389,58 @@ class _Splitter(Words):
             for a, b in ((begin, behind), (one + 3, two), (two + 3, close))
         )
         region = Region(index)
-        region.rounds = Rounds(counter, (texts[0], texts[1], texts[2]), close + 1)
+        is_index = counter.type in WIDE and self._is_index(begin, behind)
+        region.rounds = Rounds(counter, (texts[0], texts[1], texts[2]), close + 1, is_index)
+        if is_index:
+            region.limit = region.rounds.limit()
         self._open = region
         self._close(end)
         return True
+
+    def _is_index(self, first: int, last: int) -> bool:
+        """Return whether an expression is the thread's index in x, or a variable for it."""
+        texts = self._texts[first:last]
+        return texts == ["threadIdx", ".", "x"] or (len(texts) == 1 and texts[0] in self._indices)
+
+    def _is_bound(self, first: int, last: int) -> bool:
+        """Return whether an expression, the same for all threads, may stand behind `<`."""
+        return (
+            first < last
+            and self._is_free(first, last, self._uniform)
+            and LOOSE.isdisjoint(self._texts[first:last])
+        )
+
+    def _limited(self, index: int, end: int) -> Limit | None:
+        """Return the limit of a statement `if (t < B)` or `if (t == B)`, if this is one."""
+        if self._texts[index] != "if" or self._end(self._pair[index + 1] + 1) != end:
+            return None
+        first, close = index + 2, self._pair[index + 1]
+        middle = first + (3 if self._texts[first] == "threadIdx" else 1)
+        function = {"<": "hal_below", "==": "hal_at"}.get(self._texts[middle])
+        last = middle
+        while last < close and self._texts[last] != "&&":
+            last = self._pair.get(last, last) + 1
+        if (
+            function is None
+            or not self._is_index(first, middle)
+            or not self._is_bound(middle + 1, last)
+            or "||" in self._texts[first:close]
+            or "?" in self._texts[first:close]
+        ):
+            return None
+        kind = self._indices.get(self._texts[first], "unsigned int")
+        a, b = self._tokens[middle + 1].start, self._tokens[last - 1].end
+        bound = f"({without_comments(self._source[a:b])})"
+        return Limit(kind, function, bound, (first, close) if last == close else None)
+
+    def _may_part(self, index: int, end: int) -> bool:
+        """Return whether a statement may be a region of its own, without a barrier around it.
+
+        Not if a thread could wait there for another, or if variables then had to be kept.
+        """
+        opened = self._open
+        words = set(self._texts[opened.first if opened else index : end])
+        return words.isdisjoint(IN_TURN | self._users) and not (opened and opened.declared)
 
     def _pays(self, first: int, last: int) -> bool:
         opened = [self._open] if self._open else []
@@ -438,115 +522,9 @@ class _Splitter(Words):
         known = self._uniform | self._again.keys() | names | {"threadIdx"}
         if fixed and all(self._is_free(*each, known) for each in inits):
             self._again.update(dict.fromkeys(names, True))
+            for variable, each in zip(variables, inits, strict=True):
+                if variable.type in WIDE and self._is_index(*each):
+                    self._indices[variable.name] = variable.type
             self._open.again.append((tuple(names), index, end))
             return
         self._open.declared += variables
-
-    # The result
-
-    def _emit(self) -> Iterator[Edit]:  # noqa: PLR0912 - a region is one piece
-        regions = self._regions
-        used = [{self._texts[i] for i in range(each.first, each.last)} for each in regions]
-        kept = {
-            name: Variable(name, f"__typeof__({name})", dimensions="", is_const=False)
-            for name in sorted(self._changed)
-        }
-        for number, region in enumerate(regions):
-            for variable in region.declared:
-                if any(variable.name in words for words in used[number + 1 :]):
-                    kept[variable.name] = variable
-        start = self._tokens[0].end
-        storage = "".join(
-            f" {each.type} hal_kept_{name}[hal_threads_at_most]{each.dimensions};"
-            for name, each in kept.items()
-        )
-        returns = any("return" in words for words in used)
-        copies = " ".join(f"hal_kept_{name}[hal_i] = {name};" for name in sorted(self._changed))
-        copies = copies and f"for (int hal_i = 0; hal_i < hal_threads; hal_i++) {{ {copies} }}"
-        yield Edit(start, start, f"HAL_BLOCK_BEGIN({int(returns)});{storage} {copies}")
-        before: list[tuple[tuple[str, ...], int, int]] = []
-        declared = set(self._changed)
-        steps = {each.number: each for each in self._outer_steps()}
-        for number, region in enumerate(regions):
-            if step := steps.get(number):
-                whole = Region(step.first, step.last)
-                head, foot = self._ends(whole, kept, declared, before, returns=returns)
-                first, last = self._tokens[step.first].start, self._tokens[step.last - 1].end
-                text = f"{head} {self._source[first:last]} {foot} HAL_REGION_END"
-                yield Edit(first, first, f"if (hal_size_x < {_FEW}) {{ {text} }} else {{")
-            head, foot = self._ends(region, kept, declared, before, returns=returns)
-            declared |= {variable.name for variable in region.declared}
-            before += region.again
-            begin, end = self._tokens[region.first].start, self._tokens[region.last - 1].end
-            if region.rounds:
-                header = self._tokens[region.rounds.body - 1].end
-                yield Edit(begin, header, region.rounds.text(head, self._source[header:end], foot))
-                foot = f"}} {foot}"
-            else:
-                yield Edit(begin, begin, head)
-            for index in range(region.first, region.last):
-                if self._texts[index] == "return":
-                    token, semicolon = self._tokens[index], self._tokens[index + 1]
-                    yield Edit(token.start, semicolon.end, f"HAL_REGION_RETURN(hal_end_{number})")
-            label = f"hal_end_{number}:;" if "return" in used[number] else ""
-            yield Edit(end, end, f"{foot} {label} HAL_REGION_END")
-            if region.rounds:
-                yield Edit(end, end, "} }")
-        for first, last in self._shared_here:
-            # On the stack: nobody else sees it, and it needs no look-up of the system's thread.
-            # A twin that is never used tells how much memory the kernel declares.
-            word = self._tokens[first]
-            text = self._source[word.end : self._tokens[last - 1].end]
-            yield Edit(word.start, word.end, f"{{ __attribute__((used)) __shared__ {text} }}")
-        for step in steps.values():
-            end = self._tokens[step.last - 1].end
-            yield Edit(end, end, "}")
-        for index, text in enumerate(self._texts):
-            if text == "__syncthreads":
-                yield Edit(self._tokens[index].start, self._tokens[index + 3].end, ";")
-
-    def _outer_steps(self) -> Iterator[Step]:
-        """Yield the loops in step, in no other, that small blocks run another way."""
-        end = 0
-        for step in sorted(self._steps, key=lambda each: each.first):
-            if step.first >= end and step.has_other_way:
-                end = step.last
-                yield step
-
-    def _ends(
-        self,
-        region: Region,
-        kept: Mapping[str, Variable],
-        declared: set[str],
-        before: Sequence[tuple[tuple[str, ...], int, int]],
-        *,
-        returns: bool,
-    ) -> tuple[str, str]:
-        """Return what stands before and behind a region's text."""
-        words = set(self._texts[region.first : region.last])
-        again = []
-        for names, first, last in reversed(before):
-            if not words.isdisjoint(names):
-                words |= set(self._texts[first:last])
-                again.append(self._source[self._tokens[first].start : self._tokens[last - 1].end])
-        loads, stores = [], []
-        for name, each in kept.items():
-            own = any(variable is each for variable in region.declared)
-            if name not in words or not (own or name in declared):
-                continue
-            place = f"hal_kept_{name}[hal_i]"
-            if each.dimensions:
-                if own:
-                    stores.append(f"__builtin_memcpy({place}, {name}, sizeof {name});")
-                else:
-                    loads.append(f"auto &{name} = {place};")
-                continue
-            if not own:
-                loads.append(f"{each.type} {'const ' if each.is_const else ''}{name} = {place};")
-            others = [(0, region.first), (region.last, len(self._texts))]
-            if own or self._is_changed(name, others):
-                stores.append(f"{place} = {name};")
-        # A comment in a macro's line would take the rest of it away.
-        text = " ".join(without_comments(each) for each in reversed(again))
-        begin = f"HAL_REGION_BEGIN({int(returns)}) {text} {' '.join(loads)} {{"
-        return begin, f"{' '.join(stores)} }}"

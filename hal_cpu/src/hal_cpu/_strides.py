@@ -10,14 +10,14 @@ from typing import Final
 
 from hal_cpu._region_tokens import ASSIGNMENTS
 
-__all__ = ["in_step_pays", "strides_of"]
+__all__ = ["IN_TURN", "in_step_pays", "strides_of"]
 
 _NONE: Final = 0
 _ONE: Final = 1
 _FAR: Final = 2
 _SPREADING: Final = frozenset(["*", "/", "%", "<<", ">>"])
 # Threads that wait for each other in a loop of their own, or whose order shows.
-_IN_TURN: Final = frozenset(
+IN_TURN: Final = frozenset(
     ["while", "do", "break", "continue", "return", "atomicCAS", "atomicExch", "printf", "assert"]
 )
 
@@ -80,7 +80,7 @@ def in_step_pays(
         The range of the body.
     """
     first, last = body
-    if any(text in _IN_TURN or text in own for text in texts[first:last]):
+    if any(text in IN_TURN or text in own for text in texts[first:last]):
         return False
     found = _NONE
     for index in range(first, last):

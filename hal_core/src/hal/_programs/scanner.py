@@ -24,6 +24,7 @@ Macros are not expanded: a kernel that a macro writes is not found. Text under
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
 import re
 from typing import Final
@@ -89,10 +90,11 @@ def scan(source: str, *, filename: str) -> tuple[EntryPoint, ...]:
     return _Scanner(source, filename).scan()
 
 
+@functools.lru_cache(maxsize=64)
 def read_source(source: str, *, filename: str) -> tuple[tuple[EntryPoint, ...], str]:
     """Return the result of `scan`, and the source without the marks of its kernels.
 
-    Every other character keeps its place.
+    Every other character keeps its place. Kept for the last sources, which may be compiled again.
     """
     scanner = _Scanner(source, filename)
     entries = scanner.scan()

@@ -126,6 +126,28 @@ __global__ void HAL_BLOCK(64) strides(const int *x, int *y, int n, int rows) {
   __syncthreads();
   y[t] = a[(t + 1) % 63];
 }
+__global__ void HAL_BLOCK(64) some(const int *x, int *y, int n) {
+  __shared__ int a[2][32];
+  const int i = threadIdx.x, j = threadIdx.y;
+  const unsigned int u = threadIdx.x;
+  int v = 0;
+  for (int k = i + 32 * j; k < n; k += 64) v += x[k];
+  a[j][i] = v;
+  __syncthreads();
+  for (int k = blockDim.x / 2; k > 0; k /= 2) {
+    if (i < k) a[j][i] += a[j][i + k];
+    __syncthreads();
+  }
+  y[i + 32 * j] = a[j][0];
+  __syncthreads();
+  if (i == n % 32) y[i + 32 * j] += 1;
+  __syncthreads();
+  if (i < n - 70) y[i + 32 * j] += 10;
+  __syncthreads();
+  if (u < n - 70) y[i + 32 * j] += 100;
+  __syncthreads();
+  if (threadIdx.x < 4 && x[i] % 2) y[i + 32 * j] += 1000;
+}
 """
 
 
@@ -230,3 +252,15 @@ def test_loops_without_barriers_end_for_each_thread_alone_c5(
     v += sum(r * x[r * BLOCK : (r + 1) * BLOCK] for r in range(1, 9))
     expected = [*np.roll(v[:-1], -1), 0]
     assert np.array_equal(run("strides", BLOCK, [n, 9]), expected)
+
+
+@pytest.mark.parametrize("n", [100, 70, 64, 33, 0])
+def test_conditions_choose_threads_of_each_row_c5(run: Run, values: Numbers, n: int) -> None:
+    """C5: the first threads of each row, or one: signed and unsigned bounds, none at all, too."""
+    i, x = np.arange(32), values.astype(np.int64)
+    totals = [sum(x[k] for k in range(n) if k // 32 % 2 == j) for j in range(2)]
+    extra = np.where(i == n % 32, 1, 0) + np.where(i < n - 70, 10, 0)
+    extra += np.where(i < (n - 70) % 2**32, 100, 0)
+    extra += np.where((i < 4) & (x[:32] % 2 == 1), 1000, 0)
+    expected = np.array(totals)[:, None] + extra
+    assert np.array_equal(run("some", BLOCK, [n], block=(32, 2)).reshape(2, 32), expected)

@@ -1,0 +1,152 @@
+"""Write the regions of a kernel as C++."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
+
+from hal_cpu._region_parts import Region, Step, Variable
+from hal_cpu._region_tokens import Edit, Words, without_comments
+
+__all__ = ["FEW", "Written"]
+
+FEW: Final = 16
+"""The threads in a row below which loops over them cost more than they bring."""
+
+
+class Written(Words):
+    """A kernel's body that was divided into regions, and the edits that make loops of them."""
+
+    _source: str
+    _regions: list[Region]
+    _steps: list[Step]
+    _changed: set[str]  # the parameters that each thread has for itself
+    _shared_here: list[tuple[int, int]]  # the shared memory that may be on the stack
+
+    def _emit(self) -> Iterator[Edit]:
+        regions = self._regions
+        used = [{self._texts[i] for i in range(each.first, each.last)} for each in regions]
+        kept = {
+            name: Variable(name, f"__typeof__({name})", dimensions="", is_const=False)
+            for name in sorted(self._changed)
+        }
+        for number, region in enumerate(regions):
+            for variable in region.declared:
+                if any(variable.name in words for words in used[number + 1 :]):
+                    kept[variable.name] = variable
+        start = self._tokens[0].end
+        storage = "".join(
+            f" {each.type} hal_kept_{name}[hal_threads_at_most]{each.dimensions};"
+            for name, each in kept.items()
+        )
+        returns = any("return" in words for words in used)
+        copies = " ".join(f"hal_kept_{name}[hal_i] = {name};" for name in sorted(self._changed))
+        copies = copies and f"for (int hal_i = 0; hal_i < hal_threads; hal_i++) {{ {copies} }}"
+        yield Edit(start, start, f"HAL_BLOCK_BEGIN({int(returns)});{storage} {copies}")
+        before: list[tuple[tuple[str, ...], int, int]] = []
+        declared = set(self._changed)
+        steps = {each.number: each for each in self._outer_steps()}
+        for number, region in enumerate(regions):
+            if step := steps.get(number):
+                whole = Region(step.first, step.last)
+                head, foot = self._ends(whole, kept, declared, before, returns=returns)
+                first, last = self._tokens[step.first].start, self._tokens[step.last - 1].end
+                text = f"{head} {self._source[first:last]} {foot} HAL_REGION_END"
+                yield Edit(first, first, f"if (hal_size_x < {FEW}) {{ {text} }} else {{")
+            head, foot = self._ends(region, kept, declared, before, returns=returns)
+            declared |= {variable.name for variable in region.declared}
+            before += region.again
+            end = self._tokens[region.last - 1].end
+            edits, foot, behind = self._opening(region, head, foot)
+            yield from edits
+            for index in range(region.first, region.last):
+                if self._texts[index] == "return":
+                    token, semicolon = self._tokens[index], self._tokens[index + 1]
+                    yield Edit(token.start, semicolon.end, f"HAL_REGION_RETURN(hal_end_{number})")
+            label = f"hal_end_{number}:;" if "return" in used[number] else ""
+            returned = "HAL_REGION_RETURNED" if label else ""
+            yield Edit(end, end, f"{foot} {label} HAL_REGION_END {returned} {behind}")
+        for first, last in self._shared_here:
+            # On the stack: nobody else sees it, and it needs no look-up of the system's thread.
+            # A twin that is never used tells how much memory the kernel declares.
+            word = self._tokens[first]
+            text = self._source[word.end : self._tokens[last - 1].end]
+            yield Edit(word.start, word.end, f"{{ __attribute__((used)) __shared__ {text} }}")
+        for step in steps.values():
+            end = self._tokens[step.last - 1].end
+            yield Edit(end, end, "}")
+        for index, text in enumerate(self._texts):
+            if text == "__syncthreads":
+                yield Edit(self._tokens[index].start, self._tokens[index + 3].end, ";")
+
+    def _opening(self, region: Region, head: str, foot: str) -> tuple[list[Edit], str, str]:
+        """Return the edits where a region begins, and what stands at its end and behind it."""
+        tokens = self._tokens
+        begin, end = tokens[region.first].start, tokens[region.last - 1].end
+        if region.turns:
+            start = tokens[region.turns.first].start
+            text = region.turns.text(head, self._source[begin:end], foot)
+            edits = [Edit(start, begin, f"{region.turns.header()} {text}")]
+            return edits, foot, region.turns.behind()
+        edits, behind = [Edit(begin, begin, head)], ""
+        if region.rounds:
+            header = tokens[region.rounds.body - 1].end
+            if region.rounds.is_index:
+                before, inside, behind = region.rounds.around()
+                text = f"{before} {head} {inside}"
+            else:
+                text = region.rounds.text(head, self._source[header:end], foot)
+                foot, behind = f"}} {foot}", "} }"
+            edits = [Edit(begin, header, text)]
+        if region.limit and region.limit.condition:
+            first, last = (tokens[each].start for each in region.limit.condition)
+            edits.append(Edit(first, first, f"{region.limit.is_met()} || ("))
+            edits.append(Edit(last, last, ")"))
+        return edits, foot, behind
+
+    def _outer_steps(self) -> Iterator[Step]:
+        """Yield the loops in step, in no other, that small blocks run another way."""
+        end = 0
+        for step in sorted(self._steps, key=lambda each: each.first):
+            if step.first >= end and step.has_other_way:
+                end = step.last
+                yield step
+
+    def _ends(
+        self,
+        region: Region,
+        kept: Mapping[str, Variable],
+        declared: set[str],
+        before: Sequence[tuple[tuple[str, ...], int, int]],
+        *,
+        returns: bool,
+    ) -> tuple[str, str]:
+        """Return what stands before and behind a region's text."""
+        words = set(self._texts[region.first : region.last])
+        again = []
+        for names, first, last in reversed(before):
+            if not words.isdisjoint(names):
+                words |= set(self._texts[first:last])
+                again.append(self._source[self._tokens[first].start : self._tokens[last - 1].end])
+        loads, stores = [], []
+        for name, each in kept.items():
+            own = any(variable is each for variable in region.declared)
+            if name not in words or not (own or name in declared):
+                continue
+            place = f"hal_kept_{name}[hal_i]"
+            if each.dimensions:
+                if own:
+                    stores.append(f"__builtin_memcpy({place}, {name}, sizeof {name});")
+                else:
+                    loads.append(f"auto &{name} = {place};")
+                continue
+            if not own:
+                loads.append(f"{each.type} {'const ' if each.is_const else ''}{name} = {place};")
+            others = [(0, region.first), (region.last, len(self._texts))]
+            if own or self._is_changed(name, others):
+                stores.append(f"{place} = {name};")
+        # A comment in a macro's line would take the rest of it away.
+        text = " ".join(without_comments(each) for each in reversed(again))
+        span = region.limit.span() if region.limit else "hal_all(hal_size_x)"
+        begin = f"HAL_REGION_BEGIN({int(returns)}, {span}) {text} {' '.join(loads)} {{"
+        return begin, f"{' '.join(stores)} }}"
