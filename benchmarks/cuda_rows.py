@@ -258,8 +258,14 @@ class DriverCopies:
         self._cu.cuStreamSynchronize(self._raw.stream)
 
     def upload_now(self, source: NDArray[np.uint8]) -> None:
-        """Copy an array to the device, and wait."""
+        """Copy an array to the device, and wait until its bytes were taken."""
         self._cu.cuMemcpyHtoD(self._device, source.ctypes.data, self._size)
+
+    def upload_to_end(self, source: NDArray[np.uint8]) -> None:
+        """Copy an array to the device, and wait until it is there for every stream."""
+        stream = self._raw.stream
+        self._cu.cuMemcpyHtoDAsync(self._device, source.ctypes.data, self._size, stream)
+        self._cu.cuStreamSynchronize(stream)
 
     def download_now(self, target: NDArray[np.uint8]) -> None:
         """Copy to an array, and wait."""

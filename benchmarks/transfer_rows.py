@@ -42,7 +42,10 @@ class DriverCopies(Protocol):
         """Wait for all of them."""
 
     def upload_now(self, source: NDArray[np.uint8]) -> None:
-        """Copy an array to the device, and wait."""
+        """Copy an array to the device, and wait until its bytes were taken."""
+
+    def upload_to_end(self, source: NDArray[np.uint8]) -> None:
+        """Copy an array to the device, and wait until it is there for every stream."""
 
     def download_now(self, target: NDArray[np.uint8]) -> None:
         """Copy to an array, and wait."""
@@ -113,12 +116,18 @@ def _blocking_rows(device: hal.Device, name: str, size: int, raw: DriverCopies |
     pinned[:] = 1
     repeats = max(1, min(_REPEATS, (256 << 20) // size))
 
-    bare: dict[str, Callable[[], object]] = {}
+    bare: dict[str, dict[str, Callable[[], object]]] = {}
     if raw is not None:
         bare = {
-            "numpy()": lambda: raw.download_now(np.empty(size, np.uint8)),
-            "device.upload": lambda: raw.upload_now(host),
-            "device.upload, pinned": lambda: raw.upload_now(pinned),
+            "numpy()": {"raw": lambda: raw.download_now(np.empty(size, np.uint8))},
+            "device.upload": {
+                "raw": lambda: raw.upload_now(host),
+                "raw, to its end": lambda: raw.upload_to_end(host),
+            },
+            "device.upload, pinned": {
+                "raw": lambda: raw.upload_now(pinned),
+                "raw, to its end": lambda: raw.upload_to_end(pinned),
+            },
         }
     found = []
     for what, work in (
@@ -127,8 +136,7 @@ def _blocking_rows(device: hal.Device, name: str, size: int, raw: DriverCopies |
         ("device.upload, pinned", lambda: device.upload(pinned)),
     ):
         sides = {"hal": _rate(work, size, repeats)}
-        if what in bare:
-            sides["raw"] = _rate(bare[what], size, repeats)
+        sides |= {side: _rate(each, size, repeats) for side, each in bare.get(what, {}).items()}
         sides["numpy.copy"] = _rate(host.copy, size, repeats)
         found.append(Row(f"{what} {name}", "GB/s", sides, higher_is_better=True))
     return found

@@ -44,12 +44,18 @@ INTERRUPT_WAIT = """
         "queue idle": device.queue.wait_idle,
         "device idle": device.wait_idle,
     }
-    # To the thread, and to the process. `_thread.interrupt_main` sends none and ends no sleep,
-    # neither here nor at a lock of Python's.
+    # To the thread, to the process, and to a thread that handles none: that ends no sleep of the
+    # main one by itself, as a signal that comes just before the sleep does not.
     main = threading.main_thread().ident
-    for way in (lambda: signal.pthread_kill(main, signal.SIGINT), lambda: os.kill(os.getpid(), 2)):
-        for name, wait in waits.items():
-            for delay in (0.0, 0.02):
+    ways = (
+        (lambda: signal.pthread_kill(main, signal.SIGINT), (0.0, 0.02), [*waits]),
+        (lambda: os.kill(os.getpid(), 2), (0.0, 0.02), [*waits]),
+        (lambda: signal.pthread_kill(threading.get_ident(), 2), (0.02,), ["nobody", "all"]),
+    )
+    for way, delays, names in ways:
+        for name in names:
+            wait = waits[name]
+            for delay in delays:
                 timer = threading.Timer(delay, way)
                 try:
                     timer.start()

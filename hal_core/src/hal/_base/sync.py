@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import math
 import os
 import threading
 import time
@@ -88,6 +89,9 @@ def nap(seconds: float) -> None:
     gate.acquire(timeout=seconds)
 
 
+_LOOK_SECONDS: Final = 0.5
+
+
 class Gate:
     """A gate that one thread waits at until another opens it for good."""
 
@@ -125,9 +129,18 @@ class Gate:
     def wait(self, seconds: float) -> bool:
         """Sleep until the gate is open or for `seconds`; return whether it is open.
 
-        A negative number means forever; Ctrl-C ends it in the main thread.
+        A negative number means forever; Ctrl-C ends it in the main thread. That looks for one
+        every half a second: a signal whose C handler ran between Python's last look and
+        the system call, or on another thread, ends no sleep.
         """
-        return self._lock.acquire(timeout=seconds)
+        lock = self._lock
+        if get_ident() != threading.main_thread().ident or 0 <= seconds <= _LOOK_SECONDS:
+            return lock.acquire(timeout=seconds)
+        end = monotonic() + seconds if seconds >= 0 else math.inf
+        while (left := end - monotonic()) > _LOOK_SECONDS:
+            if lock.acquire(timeout=_LOOK_SECONDS):
+                return True
+        return lock.acquire(timeout=max(left, 0.0))
 
 
 class Doorbell:
