@@ -60,6 +60,9 @@ CHECK = {
         "random programs", 4
     ),
     "cpu/test_runtime_c.py": Multiplied("builds of the CPU's runtime", ("plain", "ucontext")),
+    "flow/test_delayed_programs.py::test_on_the_software_driver": Multiplied(
+        "random programs", ("cuda-free",)
+    ),
     "gpusim/test_conformance.py": Multiplied(WHOLE, ("cuda, stream, seed 1",)),
     "gpusim/test_captures.py": Multiplied("modes of a capture", ("global",)),
     "gpusim/test_every_call.py": Multiplied("native calls that fail in turn", 32),

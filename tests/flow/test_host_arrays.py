@@ -19,7 +19,7 @@ from hal.errors import (
     OutOfMemoryError,
 )
 from hal.flow import Flow, virtual_devices
-from hal.flow.host_arrays import HeldArray, _held
+from hal.flow.host_arrays import HeldArray, ReadsInFlight, _held
 
 
 @pytest.mark.parametrize("size", [100, 200_000])
@@ -239,6 +239,34 @@ def test_arrays_that_were_filled_are_not_kept(flow):
     for _ in range(200):
         flow.read(buffer, np.zeros(1000, np.uint8)).wait(LIMIT)
     assert flow.reads_in_flight._total <= 65
+
+
+class Counted(list):
+    """A list that counts how often an item is looked at."""
+
+    looks = 0
+
+    def __getitem__(self, index):
+        self.looks += 1
+        return super().__getitem__(index)
+
+    def __iter__(self):
+        for each in super().__iter__():
+            self.looks += 1
+            yield each
+
+
+def test_a_write_looks_at_few_of_many_reads_wherever_they_are(device, gate):
+    reads, room = ReadsInFlight(), np.zeros(4000, np.uint8)
+    read = device.queue.barrier(wait=gate.at(1))
+    for start in range(0, 4000, 4):
+        reads.add(room[start : start + 4], read)
+    ((bits, known),) = reads._sizes.items()
+    for start in (0, 2000, 3996):
+        reads._sizes[bits] = counted = Counted(known)
+        with pytest.raises(InvalidArgumentError, match="still being filled"):
+            reads.check(room[start : start + 4], "write")
+        assert 0 < counted.looks < 30
 
 
 def lines_of(function):

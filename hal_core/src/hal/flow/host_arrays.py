@@ -7,7 +7,6 @@ import ctypes
 import threading
 import zlib
 from bisect import bisect_left, insort
-from itertools import islice
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -197,7 +196,8 @@ class ReadsInFlight:
         with self._lock:
             for bits, reads in self._sizes.items():
                 begin = bisect_left(reads, (low - (1 << bits),))
-                for start, _, stop, submission in islice(reads, begin, None):
+                for index in range(begin, len(reads)):  # islice would pass by those before
+                    start, _, stop, submission = reads[index]
                     if start >= high:
                         break
                     if low < stop and not submission.done:

@@ -1,0 +1,37 @@
+"""The two programs of `delayed_programs.py`, with a few random delays; by hand with any number."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import delayed_programs
+import pytest
+import suite_runs
+
+PROGRAM = Path(__file__).with_name("delayed_programs.py")
+RUNS = 3
+SECONDS = 200
+
+
+def test_on_the_cpu(monkeypatch):
+    monkeypatch.setattr(sys, "setswitchinterval", lambda _: None)  # which would last
+    delayed_programs.main("cpu", RUNS)
+
+
+@pytest.mark.parametrize("settings", [{}, {"mode": "stepped", "seed": 1}], ids=["free", "stepped"])
+@pytest.mark.parametrize("backend", ["cuda", "hip"])
+def test_on_the_software_driver(backend, settings):
+    pytest.importorskip({"cuda": "cuda.bindings", "hip": "rocm.bindings"}[backend])
+    done = subprocess.run(
+        [sys.executable, str(PROGRAM), backend, str(RUNS), str(bool(settings) * RUNS)],
+        env=suite_runs.environment(backend, **settings),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=SECONDS,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout[-4000:]
