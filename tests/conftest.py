@@ -81,6 +81,12 @@ CHECK = {
     ),
     "mpi/test_mpi.py::test_results_over_mpi_g2": Multiplied("launches of MPI", ("4",)),
     "mpi/test_mpi.py::test_ranks_that_differ_fail_over_mpi_g3": Multiplied("launches of MPI", 3),
+    "mpi/test_mpi.py::test_a_killed_rank_fails_the_others_in_time_over_mpi_g3": Multiplied(
+        "launches of MPI"
+    ),
+    "mpi/test_mpi.py::test_mpiexec_ends_all_ranks_with_one_that_is_killed_g3": Multiplied(
+        "launches of MPI"
+    ),
     "nccl/test_nccl.py::test_results_on_streams_g2": Multiplied(
         "sizes of groups on the software drivers", ("3-nccl", "4-rccl")
     ),

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import sys
 import time
 
@@ -82,6 +84,20 @@ def late(group):
     return found
 
 
+def killed(group):
+    """Rank 1 is killed while the others wait for it; they make a new group and go on."""
+    reduce(group).wait(LIMIT)
+    if group.rank == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    found = seen(reduce(group))
+    other = group.rebuild([0, 2], timeout=LIMIT)
+    buffer = group.device.upload(np.full(4, float(group.rank)))
+    other.device.queue.all_reduce(buffer, group=other).wait(LIMIT)
+    found["rebuilt"] = [other.rank, other.size, *buffer.numpy()[:1]]
+    other.close()
+    return found
+
+
 def wait(group):
     """A wait of rank 0's fails."""
     if group.rank != 0:
@@ -112,6 +128,8 @@ def main():
         group.close()
     sys.stdout.write(json.dumps({"rank": group.rank, "provider": group.provider, **found}) + "\n")
     sys.stdout.flush()
+    if case == "killed":
+        os._exit(0)  # MPI_Finalize would wait for the one that is gone
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ import json
 import shutil
 import subprocess
 import sys
+import uuid
 from pathlib import Path
 
 import pytest
@@ -17,20 +18,29 @@ FAILURES = Path(__file__).with_name("ranks_that_fail.py")
 LIMIT = 60.0
 
 
-def launch(size, *command):
-    """Run a program on so many ranks, and return what each has printed, by rank."""
+def start(size, *command, options=()):
+    """Run a program on so many ranks, and return how it ended."""
     assert MPIEXEC, "no mpiexec beside the interpreter: pip install mpich mpi4py"
-    done = subprocess.run(
-        [MPIEXEC, "-n", str(size), sys.executable, *map(str, command)],
+    return subprocess.run(
+        [MPIEXEC, *options, "-n", str(size), *map(str, command)],
         capture_output=True,
         text=True,
         timeout=LIMIT,
         check=False,
     )
+
+
+def told(done, size):
+    """Return what so many ranks have printed, by rank."""
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
     found = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
     assert len(found) == size, done.stdout + done.stderr
     return {each["rank"]: each for each in found}
+
+
+def launch(size, *command):
+    """Run a program of Python's on so many ranks, and return what each has printed."""
+    return told(start(size, sys.executable, *command), size)
 
 
 def fail(case, size, seconds=30.0):
@@ -86,6 +96,39 @@ def test_a_late_rank_fails_the_others_in_time_over_mpi_g3():
     assert found[2]["rebuilt"] == [0, 2, 2.0]
     assert found[1]["error"] == "CollectiveTimeoutError"
     assert found[1]["goes on"]
+
+
+def ranks_left(mark):
+    """Return the processes that have a text among their arguments."""
+    lines = [path.read_bytes() for path in Path("/proc").glob("[0-9]*/cmdline") if path.exists()]
+    return [line for line in lines if mark.encode() in line]
+
+
+def test_a_killed_rank_fails_the_others_in_time_over_mpi_g3():
+    """With who and what; they go on without it.
+
+    A shell stands between each and mpiexec, and keeps from them the signals that it sends then.
+    """
+    mark = str(uuid.uuid4())
+    run = ["sh", "-c", 'trap "" USR1 TERM; "$@"; true', "sh"]
+    run += [sys.executable, FAILURES, "killed", 2.0, mark]
+    found = told(start(3, *run, options=["-disable-auto-cleanup"]), 2)
+    for rank, place in ((0, 0), (2, 1)):
+        each = found[rank]
+        assert each["error"] == "CollectiveTimeoutError", each
+        assert each["ranks"] == [1]
+        assert each["records"]["1"][-1] == "all_reduce #1 of 8 float32, sum"
+        assert each["seconds"] < 20
+        assert each["rebuilt"] == [place, 2, 2.0]
+    assert not ranks_left(mark)
+
+
+def test_mpiexec_ends_all_ranks_with_one_that_is_killed_g3():
+    """MPICH's own way: its ranks get no time to see an error, and none is left behind."""
+    mark = str(uuid.uuid4())
+    done = start(3, sys.executable, FAILURES, "killed", 30.0, mark)
+    assert done.returncode == 9
+    assert not ranks_left(mark)
 
 
 def test_a_failed_wait_of_one_rank_fails_all_over_mpi_g3():
