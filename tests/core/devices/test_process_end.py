@@ -17,11 +17,6 @@ EXIT_PREFIX = """
 """
 
 AT_EXIT = {
-    "idle": "",
-    "running": """
-        for _ in range(300):
-            queue.fill(x, 1)
-    """,
     "never satisfied": """
         gate = hal.create_semaphore()
         for _ in range(300):
@@ -54,19 +49,11 @@ AT_EXIT = {
         view = x.map()
         queue.fill(x, 1)
     """,
-    "host call": """
-        queue.call(threading.Event().wait, 0.2)
-        queue.call(list)
-    """,
     "in a cycle": """
         class Holder: pass
         h = Holder(); h.self = h; h.all = (device, queue, x, hal.create_semaphore())
         queue.fill(x, 1)
         del device, queue, x, h
-    """,
-    "error": """
-        queue.fill(x, 1)
-        sys.exit(0)
     """,
     "submitting thread": """
         def submit():
