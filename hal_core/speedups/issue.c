@@ -176,8 +176,7 @@ static int make_call(struct calls *calls, const struct native_call *call, void *
                          call->launch.grid[2], call->launch.block[0], call->launch.block[1],
                          call->launch.block[2], call->launch.shared, stream, call->launch.parameters,
                          NULL);
-  if (call->kind == CALL_COPY)
-    return calls->copy ? calls->copy(call->copy.target, call->copy.source, call->copy.size, stream) : -1;
+  if (call->kind == CALL_COPY) return calls->copy(call->copy.target, call->copy.source, call->copy.size, stream);
   uintptr_t address = call->fill.address;
   size_t count = call->fill.count;
   switch (call->fill.width) {

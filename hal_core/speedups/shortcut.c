@@ -20,6 +20,7 @@ static const struct {
 } known[] = {
     {"alloca", alloca_shortcut},
     {"at", at_shortcut},
+    {"copy", copy_shortcut},
     {"dealloca", dealloca_shortcut},
     {"dispatch", dispatch_shortcut},
     {"execute", execute_shortcut},

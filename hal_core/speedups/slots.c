@@ -116,6 +116,7 @@ int install_engine(PyObject *classes, PyObject *parts) {
   if (!(engine.is_owned = PyUnicode_InternFromString("_is_owned"))) return -1;
   if (long_part(parts, "denied_read", &engine.denied_read) < 0) return -1;
   if (long_part(parts, "denied_write", &engine.denied_write) < 0) return -1;
+  if (long_part(parts, "denied_source", &engine.denied_source) < 0) return -1;
   if (long_part(parts, "denied_target", &engine.denied_target) < 0) return -1;
   if (long_part(parts, "deallocated", &engine.deallocated) < 0) return -1;
   if (long_part(parts, "alignment", &engine.alignment) < 0) return -1;

@@ -353,6 +353,7 @@ extern struct engine {
   PyObject *put_off; /* a dict of the calls that are put off: later ones must not overtake them */
   long denied_write, denied_read; /* bits of a buffer's rights that a dispatch needs */
   long denied_target;             /* and a fill */
+  long denied_source;             /* and a copy, of what it reads */
   PyObject *async_way, *device_memory, *no_bucket, *gone, *many_uses, *bytes; /* parts of what an alloca makes */
   PyObject *host_memory;
   PyObject *held; /* a step that never ends: the owner of a lane in these hands */
@@ -593,6 +594,7 @@ enum answer flow_execute_shortcut(PyObject *const *, Py_ssize_t, PyObject *, PyO
 enum answer routine_shortcut(PyObject *const *, Py_ssize_t, PyObject *, PyObject **);
 enum answer at_shortcut(PyObject *const *, Py_ssize_t, PyObject *, PyObject **);
 enum answer signal_shortcut(PyObject *const *, Py_ssize_t, PyObject *, PyObject **);
+enum answer copy_shortcut(PyObject *const *, Py_ssize_t, PyObject *, PyObject **);
 enum answer submit_shortcut(PyObject *const *, Py_ssize_t, PyObject *, PyObject **);
 enum answer read_shortcut(PyObject *const *, Py_ssize_t, PyObject *, PyObject **);
 enum answer write_shortcut(PyObject *const *, Py_ssize_t, PyObject *, PyObject **);

@@ -22,6 +22,12 @@ static bool read_copy(PyObject *device, PyObject *node, PyObject *resources, str
   return true;
 }
 
+/* Whether a queue's table has a function that copies. */
+static bool can_copy(PyObject *queue) {
+  PyObject *found = get(queue, StreamQueue__calls);
+  return found && Py_TYPE(found) == &calls_type && ((struct calls *)found)->copy;
+}
+
 static bool is_copy(PyObject *device, PyObject *function) {
   return function == get(device, DeviceCore__copy) || function == get(device, DeviceCore__copy_from_host) ||
          function == get(device, DeviceCore__copy_to_host);
@@ -33,18 +39,68 @@ bool read_call(PyObject *queue, PyObject *function, PyObject *arguments, PyObjec
   if (!device) return false;
   if (function == get(device, DeviceCore__launch)) return read_launch(arguments, call);
   if (function == get(device, DeviceCore__fill)) return read_fill(arguments, call);
-  return is_copy(device, function) && read_copy(device, arguments, resources, call);
+  return can_copy(queue) && is_copy(device, function) && read_copy(device, arguments, resources, call);
 }
 
-/* submit(queue, kind, (function, arguments, resources), wait, signal, is_host): for copies, which Python
- * has checked. Fills and launches that come here have been declined. */
+/* Read how much of a copy's source goes where; false if that is not the plain case. */
+static bool read_range(PyObject *source, PyObject *target, PyObject *const *options, long long *first,
+                       long long *into, long long *size) {
+  *first = *into = 0;
+  if (options[0] && !small_int(options[0], first)) return false;
+  if (options[1] && !small_int(options[1], into)) return false;
+  long long of = number(source, Extent__size), to = number(target, Extent__size);
+  if (*first < 0 || *first > of || *into < 0 || *into > to) return false;
+  *size = of - *first;
+  if (options[2] && options[2] != Py_None && !small_int(options[2], size)) return false;
+  return *size > 0 && *size <= of - *first && *size <= to - *into && *size <= engine.chunk;
+}
+
+/* Whether a copy between two storages never blocks (hal._transfers.host_copies). */
+static bool is_plain(PyObject *device, PyObject *target, PyObject *source) {
+  if (is_true(device, DeviceCore__pageable)) return true;
+  return is_own(target) && is_own(source) &&
+         (get(target, Storage_memory) == engine.device_memory || get(source, Storage_memory) == engine.device_memory);
+}
+
+/* copy(queue, source, target, *, source_offset, target_offset, size, wait, signal) */
+enum answer copy_shortcut(PyObject *const *args, Py_ssize_t count, PyObject *names, PyObject **result) {
+  enum { WAIT = 3, SIGNAL, OPTIONS };
+  PyObject *options[OPTIONS] = {NULL};
+  static const int known[OPTIONS] = {NAME_source_offset, NAME_target_offset, NAME_size, NAME_wait, NAME_signal};
+  if (count != 3 || !read_options(args + count, names, known, options, OPTIONS)) return NOT_MINE;
+  PyObject *queue = args[0], *device = device_of(queue), *source = NULL, *target = NULL;
+  if (!device || !can_copy(queue)) return NOT_MINE;
+  uintptr_t from = address_of(device, args[1], engine.denied_source, &source);
+  uintptr_t to = address_of(device, args[2], engine.denied_target, &target);
+  long long first, into, size;
+  if (!from || !to || !is_plain(device, target, source)) return NOT_MINE;
+  if (!read_range(args[1], args[2], options, &first, &into, &size)) return NOT_MINE;
+  from += (uintptr_t)first;
+  to += (uintptr_t)into;
+  if (from < to + (uintptr_t)size && to < from + (uintptr_t)size) return NOT_MINE; /* the same, or refused */
+  struct native_call call = {.kind = CALL_COPY, .copy = {to, from, (size_t)size}};
+  Py_INCREF(target); /* the collector may run code that closes the buffers */
+  Py_INCREF(source);
+  PyObject *resources = PyTuple_Pack(3, target, source, Py_None);
+  enum answer answer = RAISED;
+  struct order order = {options[WAIT], options[SIGNAL], NULL};
+  if (resources) answer = submit(queue, names_of.copy, &call, resources, &order, result);
+  Py_XDECREF(resources);
+  Py_DECREF(source);
+  Py_DECREF(target);
+  return answer;
+}
+
+/* submit(queue, kind, (function, arguments, resources), wait, signal, is_host): for the copies of other
+ * methods, which Python has checked. Fills, launches and others that come here have been declined. */
 enum answer submit_shortcut(PyObject *const *args, Py_ssize_t count, PyObject *names, PyObject **result) {
   if (count < 5 || count > 6 || names || (count == 6 && args[5] != Py_False)) return NOT_MINE;
   PyObject *queue = args[0], *payload = args[2];
+  if (args[1] == names_of.copy) return NOT_MINE;
   if (!PyTuple_CheckExact(payload) || PyTuple_GET_SIZE(payload) != 3) return NOT_MINE;
   PyObject *resources = PyTuple_GET_ITEM(payload, 2), *device = device_of(queue);
   struct native_call call;
-  if (!device || !is_copy(device, PyTuple_GET_ITEM(payload, 0)) ||
+  if (!device || !can_copy(queue) || !is_copy(device, PyTuple_GET_ITEM(payload, 0)) ||
       !read_copy(device, PyTuple_GET_ITEM(payload, 1), resources, &call))
     return NOT_MINE;
   return submit(queue, args[1], &call, resources, &(struct order){args[3], args[4], NULL}, result);

@@ -85,20 +85,47 @@ def case_copies_take_no_engine_q4(device):
     buffer, pinned = warm(device), device.allocate(256, memory="host")
     go, done = hal.create_semaphore(), hal.create_semaphore()
     pinned.map()[:] = np.arange(256)
-    device.queue.copy(pinned, buffer).wait()
+    queue, download = device.queue, device.queues.download
+    queue.copy(pinned, buffer).wait()
     with Calls() as calls:
-        first = device.queue.copy(pinned, buffer, target_offset=8, size=248, signal=(done.at(1),))
-        second = device.queues.download.copy(buffer, pinned, size=16, wait=first)
-    assert "act" not in calls.names, calls.names
+        first = queue.copy(pinned, buffer, target_offset=8, size=248, signal=(done.at(1),))
+        second = download.copy(buffer, pinned, size=16, wait=first)
+    assert not calls.names, calls.names
     second.wait()
     assert done.query() == 1
     assert pinned.map()[:16].tolist() == [*range(8), *range(8)]
-    pending = device.queue.copy(pinned, buffer, wait=(go.at(1),), signal=(done.at(2),))
+    pending = queue.copy(pinned, buffer, wait=(go.at(1),), signal=(done.at(2),))
     with Calls() as calls:
         go.signal(1)
     assert not calls.names, calls.names
     pending.wait()
     assert buffer.numpy().tolist() == pinned.numpy().tolist()
+
+
+def case_copies_that_are_refused_are_so_by_python_q4(device):
+    """Ranges that overlap or do not fit, and buffers of others; the same range is a no-op."""
+    buffer, other = warm(device), device.allocate(8)
+    half, closed = buffer.subspan(128, 128), device.allocate(8)
+    closed.close()
+    read_only = device.allocate(8, access="read")
+    for source, target, options in (
+        (buffer, half, {"size": 129}),
+        (buffer, buffer, {"target_offset": 4}),
+        (buffer, other, {}),
+        (buffer, other, {"source_offset": 250, "target_offset": 3}),
+        (buffer, other, {"size": -1}),
+        (buffer, other, {"source_offset": 2**63}),
+        (closed, other, {}),
+        (other, read_only, {}),
+    ):
+        try:
+            device.queue.copy(source, target, **options)
+        except (ClosedError, InvalidArgumentError):
+            continue
+        raise AssertionError(options)
+    device.queue.copy(half, buffer, target_offset=128).wait()
+    device.queue.copy(buffer, half, size=128).wait()
+    assert device.queue.copy(buffer, other, size=0).state in {"issued", "done"}
 
 
 def case_updates_take_the_bytes_of_the_call_q4(device):

@@ -43,7 +43,7 @@ from hal._memory.heap import Heap
 from hal._memory.reaper import Reaper
 from hal._memory.segment_pool import RECENT, Piece, Segment, SegmentPool
 from hal._memory.storage import MANY_USES, Handle, Storage, Transient
-from hal._memory.usage import DISPATCH, READ, TRANSFER_TARGET, WRITE
+from hal._memory.usage import DISPATCH, READ, TRANSFER_SOURCE, TRANSFER_TARGET, WRITE
 from hal._transfers.transfers import CHUNK
 from hal.native import FillNode, LaunchNode, MemoryType
 
@@ -71,6 +71,7 @@ _CLASSES: Final[tuple[type, ...]] = (
 
 _METHODS: Final[tuple[tuple[type | ModuleType, str, str], ...]] = (
     (Queue, "alloca", "alloca"),
+    (Queue, "copy", "copy"),
     (Queue, "dealloca", "dealloca"),
     (Queue, "dispatch", "dispatch"),
     (Queue, "execute", "execute"),
@@ -127,6 +128,7 @@ def install() -> None:
         "done": DONE,
         "denied_read": DISPATCH | READ,
         "denied_write": DISPATCH | WRITE,
+        "denied_source": TRANSFER_SOURCE,
         "denied_target": TRANSFER_TARGET,
         "async_way": ASYNC,
         "device_memory": MemoryType.DEVICE,
