@@ -2,6 +2,7 @@
  * device and plain numbers (rule C5). The driver copies the parameters during the launch, so they
  * stand on the stack. */
 #include "arguments.h"
+#include "tracking.h"
 
 enum { MOST_PARAMETERS = 48 };
 

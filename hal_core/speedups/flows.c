@@ -1,6 +1,7 @@
 /* Flow.fill, Flow.dispatch, Flow.execute and calls of routines, on the compute queue: what that queue's
  * methods do, behind what the uses of tracked buffers require. */
 #include "arguments.h"
+#include "tracking.h"
 
 static bool is_given(PyObject *option, PyObject *usual) { return option && option != usual; }
 

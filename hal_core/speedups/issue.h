@@ -8,7 +8,7 @@
 
 #include "speedups.h"
 
-enum { MOST_SIGNALS = 8 };
+enum { MOST_WAITS = 16, MOST_SIGNALS = 8 };
 
 /* What is made before the lock is taken, and what is found out under it. */
 struct issue {

@@ -1,6 +1,7 @@
 /* An execution with new bindings: what stands for the slots, checked and written into the launches of
  * a recording (rules C3, C4). hal._commands.rebinding describes the recording. */
 #include "arguments.h"
+#include "tracking.h"
 
 #include <stddef.h>
 

@@ -1,5 +1,6 @@
 /* Submit an operation that can be issued at once (design section 5, "submit"). */
 #include "issue.h"
+#include "tracking.h"
 
 /* Return a list of the user's as a tuple, a new reference, whose items are of the given types; NULL
  * for anything else, such as items that were never initialized. A tuple, because the collector may

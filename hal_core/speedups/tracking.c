@@ -4,7 +4,9 @@
  * A flow's lock makes finding the waits, submitting and noting the uses one step. Here the timeline lock
  * does, if nobody has the flow's: `add_waits` finds the waits before it is taken, and `are_current`
  * finds them again. */
-#include "arguments.h"
+#include "tracking.h"
+
+#include "issue.h"
 
 enum { MOST_READERS = 8 }; /* beyond that Python looks which readers count */
 
