@@ -10,6 +10,7 @@ __all__ = ["DIALECT"]
 FLOATS = "kernels/test_float16.py::test_"
 WARPS = "kernels/test_warps.py::test_"
 BARRIERS = "kernels/test_barriers.py::test_"
+COMPILING = "kernels/test_compile.py::test_"
 TEXTS = "kernels/test_generated.py::test_"
 HEADER = "        return file.read()\n"
 OWN = '(resources.files("hal_cpu") / name).read_bytes()'
@@ -135,5 +136,19 @@ DIALECT = (
             "hal_all(hal_size_x)",
             "_region_parts",
         ),
+    ),
+    (
+        "programs of a list stand in reverse",
+        [f"{COMPILING}sources_of_a_list_become_a_program_each_c5"],
+        (
+            "hal._programs.compile",
+            "[results[index] for index in range(len(tasks))]",
+            "[results[index] for index in reversed(range(len(tasks)))]",
+        ),
+    ),
+    (
+        "a list's first error hides the others",
+        [f"{COMPILING}errors_of_a_list_of_sources_are_all_told_c5"],
+        ("hal._programs.compile", "for other in failed[1:]:", "for other in failed[:0]:"),
     ),
 )

@@ -8,8 +8,9 @@ import sys
 
 import pytest
 
+import hal
 from hal import disk_cache
-from hal.errors import BackendUnavailableError
+from hal.errors import BackendUnavailableError, CompilationError
 from hal_cpu import _toolchain
 
 SOURCE = "__global__ void kernel(int *p) { p[0] = %d; }\n"
@@ -70,6 +71,15 @@ def test_errors_are_not_kept(lab, cache, compiler):
             lab.image("__global__ void kernel() { oops; }")
     assert compiler() == 2
     assert list(cache.iterdir()) == []
+
+
+def test_an_error_in_a_list_of_sources_loses_no_other(cache, compiler):
+    right = [SOURCE % 71, SOURCE % 72]
+    with pytest.raises(CompilationError):
+        hal.compile_all([right[0], "__global__ void kernel() { oops; }", right[1]], target="cpu")
+    runs = compiler()
+    assert len(hal.compile_all(right, target="cpu")) == 2
+    assert compiler() == runs
 
 
 def test_a_damaged_entry_is_made_again(lab, cache, compiler):

@@ -25,6 +25,8 @@ SPLIT = {
     "two loops with one counter": "for (int i = n; i > 0; i /= 2) { __syncthreads(); p[i] = 1; }"
     "for (int i = 0; i < n; i++) { __syncthreads(); } for (int i = p[0]; i < n; i++) p[i] = 2;",
     "a condition": "if (n > 3) { p[0] = 1; __syncthreads(); } else { p[1] = 1; } p[2] = 3;",
+    "a condition of two": "if (n > 3 && n < 9) { p[0] = 1; __syncthreads(); }",
+    "short names of types": "uint a = p[0]; __syncthreads(); p[0] = a;",
     "a return": "if (threadIdx.x >= n) return; __syncthreads(); p[0] = n;",
     "an array": "int own[4] = {1, 2, 3, 4}; __syncthreads(); p[threadIdx.x] = own[n];",
 }

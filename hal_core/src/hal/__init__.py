@@ -48,6 +48,7 @@ from hal._memory.report import MemoryQuery as MemoryQuery
 from hal._memory.report import MemoryStatistics as MemoryStatistics
 from hal._memory.report import MemoryUse as MemoryUse
 from hal._memory.usage import BufferUsage as BufferUsage
+from hal._programs.compile import compile_all
 from hal._programs.compile import compile_program as compile  # noqa: A004 - hal.compile
 from hal._programs.program import Program as Program
 from hal._programs.program_image import ProgramImage as ProgramImage
@@ -91,6 +92,7 @@ __all__ = [
     "Timestamp",
     "backends",
     "compile",
+    "compile_all",
     "create_device",
     "create_semaphore",
     "devices",

@@ -5,16 +5,20 @@ from __future__ import annotations
 import functools
 import os
 import re
+import sys
 from collections.abc import Sequence
 from importlib import resources
 from itertools import filterfalse
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final, cast
 
 from hal import dialect
 from hal.errors import CompilationError, InvalidArgumentError
 from hal.native import CompileRequest
 from hal_cpu import _dialect, _image, _masked_loads, _system, _toolchain
+
+if TYPE_CHECKING:
+    from importlib.abc import InspectLoader
 
 __all__ = [
     "NATIVE",
@@ -189,10 +193,11 @@ def _own(name: str) -> bytes:
 @functools.cache
 def _own_texts() -> str:
     """Return what tells apart all that an image is made with, beside the request."""
-    code = [f"{module}.py" for module in _dialect.MODULES]
-    texts = [*map(_own, (*_dialect.HEADERS, *code))]
-    texts.append((resources.files("hal") / "cpp_tokens.py").read_bytes())
-    return _toolchain.CACHE.key(*texts, *dialect.texts().values())
+    code = [cast("InspectLoader", sys.modules[name].__loader__) for name in _dialect.MODULES]
+    sources = [
+        loader.get_source(name) or "" for loader, name in zip(code, _dialect.MODULES, strict=True)
+    ]
+    return _toolchain.CACHE.key(*sources, *map(_own, _dialect.HEADERS), *dialect.texts().values())
 
 
 def _check_shared_memory(request: CompileRequest, image: bytes, log: str) -> None:

@@ -46,14 +46,15 @@ HEADERS: Final = ("kernel.h", "warp.h", "image.h")
 """The files of that folder."""
 
 MODULES: Final = (
-    "_dialect",
-    "_region_parts",
-    "_region_text",
-    "_region_tokens",
-    "_regions",
-    "_strides",
+    "hal.cpp_tokens",
+    "hal_cpu._dialect",
+    "hal_cpu._region_parts",
+    "hal_cpu._region_text",
+    "hal_cpu._region_tokens",
+    "hal_cpu._regions",
+    "hal_cpu._strides",
 )
-"""The modules of this package that rewrite a source."""
+"""The modules that rewrite a source."""
 
 _DEFINE: Final = re.compile(r"#\s*define\s+(\w+)")
 _MARKER: Final = re.compile(r'# \d+ "((?:[^"\\]|\\.)*)"')

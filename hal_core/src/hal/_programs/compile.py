@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -31,7 +31,7 @@ from hal.errors import (
 )
 from hal.native import CompiledImage, CompileRequest, NativeCompiler
 
-__all__ = ["TargetLike", "compile_for", "compile_program"]
+__all__ = ["TargetLike", "compile_all", "compile_for", "compile_program"]
 
 _Result = TypeVar("_Result")
 
@@ -140,6 +140,36 @@ def compile_for(
     given = [replace(each, options=options) for each in requests]
     (image,) = _build_all([_Build(device.backend, compiler, target, given, "")])
     return image
+
+
+def compile_all(
+    sources: Iterable[Source],
+    *,
+    target: TargetLike | Sequence[TargetLike],
+    defines: Mapping[str, object] | None = None,
+    options: Options = (),
+    include_directories: Includes = (),
+) -> list[Program]:
+    """Compile sources that have nothing to do with each other, as `compile` does each; blocks.
+
+    As many are compiled at once as there are processors. Returns a program for each, in the same
+    order. If some fail, all others are compiled nonetheless, and are in the backend's cache when
+    they are asked for again. Then raises the error of the first, which says which source of
+    the list it is (``source 0``), with a note for each of the others.
+    """
+
+    def one(index: int, source: Source) -> Program:
+        with _placing(f"source {index}"):
+            return compile_program(
+                source,
+                target=target,
+                defines=defines,
+                options=options,
+                include_directories=include_directories,
+            )
+
+    given = as_items(sources, "compile_all: sources are a list", ordered=True)
+    return _run_all([partial(one, index, each) for index, each in enumerate(given)])
 
 
 class _Build(NamedTuple):
@@ -264,7 +294,7 @@ def _run_all(tasks: Sequence[Callable[[], _Result]]) -> list[_Result]:
     """Call all functions on as many threads as there are processors, and return the results.
 
     If some fail, raises the error of the first of them in the list, once all
-    have ended.
+    have ended, with a note for each of the others. After an interrupt no further one begins.
     """
     if len(tasks) == 1:
         return [tasks[0]()]
@@ -297,6 +327,9 @@ def _run_all(tasks: Sequence[Callable[[], _Result]]) -> list[_Result]:
     except BaseException:
         waiting.clear()  # nobody needs the rest
         raise
-    for index in sorted(errors):
-        raise errors[index]
+    failed = [errors[index] for index in sorted(errors)]
+    for other in failed[1:]:
+        failed[0].add_note(f"and another: {other}")
+    for first in failed:
+        raise first
     return [results[index] for index in range(len(tasks))]

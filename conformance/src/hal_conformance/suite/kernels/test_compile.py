@@ -103,6 +103,37 @@ def test_bad_arguments_of_compile_are_refused_c5(
         device.compile(*arguments, **options)
 
 
+NUMBERED = [f"__global__ void number(int *out) {{ *out = {value}; }}" for value in range(5)]
+
+
+def test_sources_of_a_list_become_a_program_each_c5(device: hal.Device, queue: hal.Queue) -> None:
+    """C5: in the same order, several with one kernel's name, a named source among them."""
+    sources: list[Any] = [*NUMBERED, {"named.cpp": NUMBERED[2]}]
+    out = device.upload(np.zeros(1, np.int32))
+    found = []
+    for program in hal.compile_all(sources, target=device):
+        kernel = device.load(program)["number"]
+        queue.dispatch(kernel, grid=1, block=1, args=(out,)).wait(LIMIT)
+        found.append(out.numpy(timeout=LIMIT)[0])
+    assert found == [0, 1, 2, 3, 4, 2]
+    assert hal.compile_all([], target=device) == []
+
+
+def test_errors_of_a_list_of_sources_are_all_told_c5(device: hal.Device) -> None:
+    """C5: the first in the list is raised, with a note for each other, of whatever kind."""
+    wrong = "__global__ void wrong(int *out) { *out = nobody; }"
+    sources: list[Any] = [NUMBERED[0], wrong, "int none;", {"last.cpp": wrong}]
+    with pytest.raises(CompilationError, match="source 1: ") as caught:
+        hal.compile_all(sources, target=device)
+    notes = [note for note in caught.value.__notes__ if "another" in note]
+    assert len(notes) == 2
+    assert "source 2: " in notes[0]
+    assert "source 3: " in notes[1]
+    assert "last.cpp" in notes[1]
+    with pytest.raises(ArgumentTypeError):
+        hal.compile_all(NUMBERED[0], target=device)
+
+
 def test_an_image_loads_again_c5(
     device: hal.Device,
     second_device: hal.Device,
