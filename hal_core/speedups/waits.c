@@ -72,12 +72,18 @@ static enum answer spin(PyObject *operation, double seconds) {
   return answer;
 }
 
-/* Whether another thread can run while this one keeps a processor. */
-static bool can_watch(void) {
+/* For how long a watch pays, at most `seconds`: not at all on a single processor, nor where the last
+ * watches were in vain, as on a machine with more threads than processors, where who watches keeps the
+ * other from running. There each eighth wait finds out whether that is still so, and watches for twice as
+ * long, because the other thread sleeps by then. */
+static double time_to_watch(unsigned *in_vain, double seconds) {
+  enum { PATIENCE = 3, EACH = 8 };
   static int processors;
   cpu_set_t mine;
   if (!processors) processors = sched_getaffinity(0, sizeof mine, &mine) ? 1 : CPU_COUNT(&mine);
-  return processors > 1;
+  if (processors == 1) return 0;
+  if (*in_vain > PATIENCE) return (*in_vain)++ % EACH ? 0 : seconds;
+  return seconds < watch_seconds ? seconds : watch_seconds;
 }
 
 static inline void relax(void) {
@@ -88,15 +94,18 @@ static inline void relax(void) {
 #endif
 }
 
-/* Watch a timeline that a thread is to signal, for 50 microseconds at the most; true if nothing came
- * by then. Who sleeps is woken twice, by its own lock and by the interpreter's, and who watches by
+/* Watch a timeline that a thread is to signal, for some 50 microseconds; true if the caller is to
+ * sleep. Who sleeps is woken twice, by its own lock and by the interpreter's, and who watches by
  * neither: it reads two slots without the interpreter lock. The value's object cannot come back as
  * another one's, because a reference is held. */
 static bool watch(PyObject *timeline, long long value, double seconds) {
   enum { LOOKS = 16, REST = 64 };
+  static unsigned in_vain;
+  double most = time_to_watch(&in_vain, seconds);
+  if (most <= 0) return true;
   PyObject **value_at = slot_of(timeline, Timeline__value), **failure_at = slot_of(timeline, Timeline__failure);
-  double end = now() + (seconds < watch_seconds ? seconds : watch_seconds);
-  bool is_late = !can_watch();
+  double end = now() + most;
+  bool is_late = false;
   while (!is_late && number(timeline, Timeline__value) < value && is_none(timeline, Timeline__failure)) {
     PyObject *seen = Py_NewRef(*value_at);
     Py_BEGIN_ALLOW_THREADS
@@ -115,6 +124,8 @@ static bool watch(PyObject *timeline, long long value, double seconds) {
     Py_END_ALLOW_THREADS
     Py_DECREF(seen);
   }
+  if (!is_late) in_vain = 0;
+  if (is_late && seconds >= watch_seconds) in_vain++;
   return is_late;
 }
 
