@@ -7,11 +7,12 @@ import functools
 from schedlab.cases import programs, random_program
 from schedlab.faults import FAULTS, FaultCase
 from schedlab.memory import MEMORY
+from schedlab.parts import PARTS
 from schedlab.program_case import ProgramCase
 from schedlab.refusals import REFUSALS
 from schedlab.shortage import SHORTAGE
 
-BY_HAND = {**FAULTS, **REFUSALS, **MEMORY, **SHORTAGE}
+BY_HAND = {**FAULTS, **REFUSALS, **MEMORY, **PARTS, **SHORTAGE}
 """Factories of the cases without a model, by name."""
 
 

@@ -34,7 +34,7 @@ def _semaphores(world):
     return [world.core.hal.create_semaphore() for _ in range(2)]
 
 
-def _content(world, buffer):
+def content(world, buffer):
     """Return what a buffer of one byte repeated holds."""
     data = set(world.vendors[0].peek(buffer.address, buffer.size))
     return data.pop() if len(data) == 1 else data
@@ -59,7 +59,7 @@ def alloca_elsewhere(**settings):
 
         run_threads(world, scheduler, uses, lambda: go.signal(1))
         expect(scheduler, seen, {"closed": True})
-        expect(scheduler, _content(world, target), 7)
+        expect(scheduler, content(world, target), 7)
 
     return _allocating("alloca elsewhere", body, **settings)
 
@@ -85,7 +85,7 @@ def dealloca_waits(**settings):
             if given_back and ended._state == pending:
                 scheduler.fail("M3", "memory is given back whose dealloca still waits")
             r.fill(second, 3).wait()
-            expect(scheduler, _content(world, second), 3)
+            expect(scheduler, content(world, second), 3)
 
         run_threads(world, scheduler, allocates, lambda: go.signal(1))
         ended.wait()
@@ -109,7 +109,7 @@ def dealloca_under_work(**settings):
             q.fill(second, 6).wait()
 
         run_threads(world, scheduler, gives_back, copied.wait)
-        expect(scheduler, _content(world, target), 5)
+        expect(scheduler, content(world, target), 5)
 
     return _allocating("dealloca under work", body, **settings)
 
@@ -128,7 +128,7 @@ def alloca_and_close(**settings):
             filled = r.fill(buffer, 7, wait=[buffer.allocation])
             try:
                 filled.wait()
-                seen["fill"] = _content(world, buffer) == 7
+                seen["fill"] = content(world, buffer) == 7
             except world.core.errors.HalError as error:
                 seen["fill"] = world.label(error)
 

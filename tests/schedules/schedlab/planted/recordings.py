@@ -53,4 +53,27 @@ RECORDINGS = (
             ),
         ),
     ),
+    Mutant(
+        "a part that waits for no other",
+        "parts in order",
+        (
+            Patch(
+                "_commands.executions",
+                "tuple([parts[each] for each in after]) or (first,)",
+                "(first,)",
+            ),
+        ),
+    ),
+    Mutant(
+        "parts that are submitted one by one",
+        "parts of two",
+        (
+            Patch(
+                "_commands.executions",
+                "                submit_together(operations, tuple(lists))\n            else:",
+                "                for one, its in zip(operations, lists, strict=True):\n"
+                "                    submit_together((one,), (its,))\n            else:",
+            ),
+        ),
+    ),
 )

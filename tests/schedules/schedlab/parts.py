@@ -1,0 +1,80 @@
+"""Cases of recordings whose parts run on several queues, of two devices."""
+
+from __future__ import annotations
+
+from schedlab.memory import content
+from schedlab.programs import QueueSpec
+from schedlab.small import SmallCase, expect, program_of, run_threads
+
+QUEUES = {
+    "q": QueueSpec(),
+    "r": QueueSpec(),
+    "u": QueueSpec(device=1),
+    "v": QueueSpec(device=1),
+}
+"""The executing queue, another one of its device, and two of a second device."""
+
+
+def _record(world):
+    """Return a recording of parts on all queues, and what it writes.
+
+    The second device's part needs nothing, and the last one of the executing queue writes what the
+    part of the other queue reads.
+    """
+    one, two = world.devices[0, 0], world.devices[0, 1]
+    x, y, z = one.allocate(8), one.allocate(8), two.allocate(8)
+    with one.record() as commands:
+        with commands.on(world.queues["u"]):
+            commands.fill(z, 7)
+        commands.fill(x, 5)
+        commands.barrier()
+        with commands.on(world.queues["r"]):
+            commands.copy(x, y)
+        commands.barrier()
+        commands.fill(x, 9)
+    return commands, (x, y, z)
+
+
+def _content_of(world, buffers):
+    return [content(world, each) for each in buffers]
+
+
+def parts_in_order(**settings):
+    """Nothing begins before the wait is reached, and all has run when the execution has ended."""
+
+    def body(world, scheduler):
+        commands, buffers = _record(world)
+        go = world.core.hal.create_semaphore()
+
+        def executes():
+            world.queues["q"].execute(commands, wait=[go.at(1)]).wait()
+            expect(scheduler, _content_of(world, buffers), [9, 5, 7])
+
+        def signals():
+            world.queues["v"].fill(buffers[2], 3).wait()  # before the second device's part
+            go.signal(1)
+
+        run_threads(world, scheduler, executes, signals)
+
+    return SmallCase("parts in order", program_of(queues=QUEUES), body, **settings)
+
+
+def parts_of_two(**settings):
+    """Two threads execute one recording: all of the one comes before all of the other."""
+
+    def body(world, scheduler):
+        commands, buffers = _record(world)
+
+        def executes():
+            world.queues["q"].execute(commands).wait()
+
+        run_threads(world, scheduler, executes, executes)
+        expect(scheduler, _content_of(world, buffers), [9, 5, 7])
+
+    return SmallCase("parts of two", program_of(queues=QUEUES), body, **settings)
+
+
+PARTS = {
+    "parts in order": parts_in_order,
+    "parts of two": parts_of_two,
+}
