@@ -16,27 +16,54 @@ static bool is_taken(PyObject *acquired) {
   return acquired == Py_True;
 }
 
-bool enter(void) {
-  return is_free(PyObject_CallNoArgs(engine.lock_is_owned)) &&
-         is_taken(PyObject_Call(engine.lock_acquire, engine.without_waiting, NULL));
+/* What a method of the locks' type is in C; NULL if it is not of that kind. */
+static PyCFunction function_of(PyTypeObject *type, const char *name, int flags) {
+  PyCFunction found = NULL;
+  PyObject *method = PyObject_GetAttrString((PyObject *)type, name);
+  if (method && Py_TYPE(method) == &PyMethodDescr_Type) {
+    const PyMethodDef *definition = ((PyMethodDescrObject *)method)->d_method;
+    if (definition->ml_flags == flags) found = definition->ml_meth;
+  }
+  PyErr_Clear();
+  Py_XDECREF(method); /* the type has it */
+  return found;
 }
 
-void leave(void) {
-  PyObject *answer = PyObject_CallNoArgs(engine.lock_release);
-  if (!answer) PyErr_Clear(); /* it is ours, so it cannot fail */
-  Py_XDECREF(answer);
+/* The methods of a `threading.RLock`. Called by name they made a pair of alloca and dealloca, which takes
+ * two locks twice, a tenth dearer. */
+static struct {
+  PyTypeObject *type;
+  PyCFunctionWithKeywords acquire;
+  PyCFunction release, is_owned;
+} locks;
+
+int use_lock(PyObject *lock) {
+  PyTypeObject *type = Py_TYPE(lock);
+  locks.acquire = (PyCFunctionWithKeywords)(void (*)(void))function_of(type, "acquire", METH_VARARGS | METH_KEYWORDS);
+  locks.release = function_of(type, "release", METH_NOARGS);
+  locks.is_owned = function_of(type, "_is_owned", METH_NOARGS);
+  locks.type = locks.acquire && locks.release && locks.is_owned ? type : NULL;
+  Py_XSETREF(engine.lock, Py_NewRef(lock));
+  return 0;
 }
 
 bool enter_lock(PyObject *lock) {
+  if (Py_TYPE(lock) == locks.type)
+    return is_free(locks.is_owned(lock, NULL)) && is_taken(locks.acquire(lock, engine.without_waiting, NULL));
   return is_free(PyObject_CallMethodNoArgs(lock, engine.is_owned)) &&
          is_taken(PyObject_CallMethodOneArg(lock, engine.acquire, Py_False));
 }
 
 void leave_lock(PyObject *lock) {
-  PyObject *answer = PyObject_CallMethodNoArgs(lock, engine.release);
-  if (!answer) PyErr_Clear();
+  PyObject *answer = Py_TYPE(lock) == locks.type ? locks.release(lock, NULL)
+                                                 : PyObject_CallMethodNoArgs(lock, engine.release);
+  if (!answer) PyErr_Clear(); /* it is ours, so it cannot fail */
   Py_XDECREF(answer);
 }
+
+bool enter(void) { return enter_lock(engine.lock); }
+
+void leave(void) { leave_lock(engine.lock); }
 
 enum answer leave_to_python(PyObject *function, PyObject *first, PyObject *second) {
   PyObject *type, *error, *trace;

@@ -43,23 +43,6 @@ static int long_part(PyObject *parts, const char *name, long *value) {
   return *value == -1 && PyErr_Occurred() ? -1 : 0;
 }
 
-/* Use another timeline lock: that of a forked child. */
-int use_lock(PyObject *lock) {
-  PyObject *acquire = PyObject_GetAttrString(lock, "acquire");
-  PyObject *release = PyObject_GetAttrString(lock, "release");
-  PyObject *is_owned = PyObject_GetAttrString(lock, "_is_owned");
-  if (!acquire || !release || !is_owned) {
-    Py_XDECREF(acquire);
-    Py_XDECREF(release);
-    Py_XDECREF(is_owned);
-    return -1;
-  }
-  Py_XSETREF(engine.lock_acquire, acquire);
-  Py_XSETREF(engine.lock_release, release);
-  Py_XSETREF(engine.lock_is_owned, is_owned);
-  return 0;
-}
-
 /* Return a class by its name, a new reference, which is kept for good; NULL with an exception. */
 static PyTypeObject *class_of(PyObject *classes, const char *name) {
   PyObject *found = PyDict_GetItemString(classes, name);

@@ -337,7 +337,7 @@ bool has_keywords(PyTypeObject *type, PyObject *keywords);
 /* What `install` was given: the engine's classes, its lock and its constants. */
 extern struct engine {
   CLASSES(CLASS_FIELD)
-  PyObject *lock_acquire, *lock_release, *lock_is_owned; /* bound methods */
+  PyObject *lock;                                         /* the timeline lock */
   PyObject *complete_issue;                               /* Python: records the missing event */
   PyObject *harvest_some;                                 /* Python: retires what C cannot */
   PyObject *pump;                                         /* Python: issues what is ready */
