@@ -1,0 +1,80 @@
+"""What a group keeps of submissions in flight, refused ones and interrupted ones (G1, G3)."""
+
+from __future__ import annotations
+
+import sys
+
+import numpy as np
+import pytest
+
+import hal
+import hal.collectives
+from hal._transfers import collectives
+from hal.errors import CollectiveError, InvalidArgumentError
+
+LIMIT = 20.0
+
+
+@pytest.fixture
+def groups():
+    devices = [hal.create_device("cpu") for _ in range(2)]
+    made = hal.collectives.join_all(devices, timeout=LIMIT)
+    yield made
+    for each in (*made, *devices):
+        each.close()
+
+
+def reduce(group, **lists):
+    device = group.device
+    return device.queue.all_reduce(device.upload(np.ones(4)), group=group, **lists)
+
+
+def test_a_look_asks_the_device_about_the_oldest_alone_g3(groups):
+    """Whoever watches over groups keeps no submitting thread from the interpreter."""
+    gate = hal.create_semaphore()
+    works = [reduce(each, wait=gate.at(1)) for _ in range(20) for each in groups]
+    asked = []
+
+    def count(frame, event, _):
+        if event == "call" and frame.f_code.co_name == "_look":
+            asked.append(frame)
+
+    sys.setprofile(count)
+    try:
+        assert groups[0].look()
+    finally:
+        sys.setprofile(None)
+    assert len(asked) == 1
+    gate.signal(1)
+    hal.wait_all(works, LIMIT)
+
+
+def test_a_refused_submission_leaves_the_group_as_it_was_g1(groups):
+    """Also where the memory of allocas has noted its use, and the handle of a batch says so."""
+    queue, used = groups[0].device.queue, hal.create_semaphore()
+    memory = queue.alloca(32, dtype=np.float64)
+    memory.allocation.wait(LIMIT)
+    used.signal(5)
+    with pytest.raises(InvalidArgumentError):
+        queue.all_reduce(memory, group=groups[0], signal=used.at(5))
+    handles = []
+    with pytest.raises(InvalidArgumentError), groups[0].batch():
+        handles.append(queue.all_reduce(memory, group=groups[0], signal=used.at(5)))
+    assert "refused" in str(handles[0].error)
+    hal.wait_all([reduce(each) for each in groups], LIMIT)
+
+
+def test_an_interrupted_submission_breaks_the_group_g3(groups, monkeypatch):
+    """Nobody knows how far it came, so no rank waits for it."""
+
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    waits = reduce(groups[1])
+    with monkeypatch.context() as patch:
+        patch.setattr(collectives, "start", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            reduce(groups[0])
+    with pytest.raises(CollectiveError, match="KeyboardInterrupt") as caught:
+        waits.wait(LIMIT)
+    assert caught.value.ranks == (0,)
