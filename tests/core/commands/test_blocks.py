@@ -7,6 +7,7 @@ import pytest
 from core_harness import LIMIT, wait_until
 
 import hal
+from hal import collectives
 from hal._commands import temporaries
 from hal._memory.settings import MemorySettings
 from hal.errors import OutOfMemoryError
@@ -90,3 +91,26 @@ def test_more_than_there_can_be_is_refused_m3(open_small):
     commands = record(device, device.allocate(PARTS))
     with pytest.raises(OutOfMemoryError, match="memory_limit"):
         device.queue.execute(commands)
+
+
+def test_a_collective_finds_its_block_c1(device, second_device, monkeypatch):
+    """Each rank sums its second block over both ranks into its fourth one."""
+    monkeypatch.setattr(temporaries, "_BLOCK", PART)
+    out = second_device.upload(np.zeros(PARTS, np.uint8))
+    groups = collectives.join_all([device, second_device], timeout=LIMIT)
+    done = []
+    for group in groups:
+        with group.device.record() as commands:
+            parts = [commands.alloca(PART) for _ in range(PARTS)]
+            for value, part in enumerate(parts, 1 + group.rank):
+                commands.fill(part, value)
+            commands.barrier()
+            commands.all_reduce(parts[1], parts[3], group=group)
+            commands.barrier()
+            for place, part in enumerate(parts if group.rank else ()):
+                commands.copy(part, out, source_offset=7, target_offset=place, size=1)
+        done.append(group.device.queue.execute(commands))
+    hal.wait_all(done, LIMIT)
+    assert out.numpy().tolist() == [2, 3, 4, 2 + 3]
+    for group in groups:
+        group.close()
