@@ -85,6 +85,9 @@ class Program:
         self.temporaries = [[] for _ in self.queues]  # of each queue
         for memory in ("device", "host"):  # so that no alloca waits for a thread that makes memory
             device.queue.dealloca(device.queue.alloca(1 << 16, memory=memory)).wait()
+        for size in (1, 8, 64):  # and no write for memory to stage in
+            for _ in range(2):
+                device.queue.update(self.buffers[0], np.zeros(size, np.uint8)).wait()
         self.last = [
             queue.fill(buffer, 0) for queue, buffer in zip(self.queues, self.buffers, strict=True)
         ]
@@ -134,10 +137,13 @@ class Program:
 
     def copy(self):
         """Copy between a queue's two buffers, in either direction, or into one from the host."""
-        pick, options = self.pick, self.lists()
+        pick = self.pick
         if pick.random() < 0.3:
+            self.settle()  # the memory to stage in is back: without it, a thread copies later
             data = np.arange(pick.choice([0, 1, 8, 64, 65]), dtype=np.uint8)
-            return self.submit(pick.choice(["update", "write"]), self.buffer(), data, **options)
+            method = pick.choice(["update", "write"])
+            return self.submit(method, self.buffer(), data, **self.lists())
+        options = self.lists()
         for name in ("source_offset", "target_offset", "size"):
             if pick.random() < 0.3:
                 options[name] = pick.choice([0, 1, 8, 24, 63, 64, 65, -1, None, np.int64(4), True])
