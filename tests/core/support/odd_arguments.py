@@ -182,6 +182,8 @@ GOOD = {
     "Timepoint.semaphore": (lambda w: w.semaphore, {"semaphore"}),
     "compile.source": (lambda w: SOURCE, {"text", "mapping"}),
     "compile.target": (lambda w: w.spec, {"text", "list", "device"}),
+    "compile_all.sources": (lambda w: [SOURCE], {"list"}),
+    "compile_all.target": (lambda w: w.spec, {"text", "list", "device"}),
     "compile.trace": (lambda w: False, {"flag", "text"}),
     "create_device.parameters": (lambda w: 1, None),
     "virtual_devices.parameters": (lambda w: 1, None),
