@@ -99,6 +99,10 @@ class HalSide:
         """Implement `AllocatorSide.streams`."""
         return [queue.stream_handle for queue in self._queues]
 
+    def renew_queues(self) -> None:
+        """Take other queues: those whose streams others have seen do without the C extension."""
+        self._queues = [self.device.create_queue() for _ in self._queues]
+
     def finish(self) -> None:
         """Implement `AllocatorSide.finish`."""
         for queue in self._queues:

@@ -155,6 +155,7 @@ class Bench:
                     samples[name] = self._sample(side, every[0])
                 if name not in case.failures and isinstance(side, HalSide):
                     case.live_peak[name] = side.device.statistics().bytes_peak
+                    side.renew_queues()  # the gate has asked for their streams
             if queues == 1:
                 samples |= self._record(case, every, stack)
             case.forced = self._take_forced()
