@@ -47,9 +47,21 @@ int use_lock(PyObject *lock) {
   return 0;
 }
 
+/* Return whether the stack has room for what is called while a lock is held: nothing may fail there for
+ * want of it (O3). A call by name would look, too. */
+static bool has_stack(void) {
+  if (Py_EnterRecursiveCall(" in a lock")) {
+    PyErr_Clear();
+    return false;
+  }
+  Py_LeaveRecursiveCall();
+  return true;
+}
+
 bool enter_lock(PyObject *lock) {
   if (Py_TYPE(lock) == locks.type)
-    return is_free(locks.is_owned(lock, NULL)) && is_taken(locks.acquire(lock, engine.without_waiting, NULL));
+    return has_stack() && is_free(locks.is_owned(lock, NULL)) &&
+           is_taken(locks.acquire(lock, engine.without_waiting, NULL));
   return is_free(PyObject_CallMethodNoArgs(lock, engine.is_owned)) &&
          is_taken(PyObject_CallMethodOneArg(lock, engine.acquire, Py_False));
 }

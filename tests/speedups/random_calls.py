@@ -62,7 +62,7 @@ class Program:
             each.map()[:] = 0
         self.index = 0  # of the queue and the buffers of the next call
         self.kernel = device.compile(SOURCE)["set"]
-        self.foreign = hal.create_device("cpu").allocate(64)
+        self.foreign = hal.create_device("cpu").upload(np.zeros(64, np.uint8))
         self.recordings = []
         for index in range(len(self.queues)):
             self.index = index

@@ -262,6 +262,42 @@ def test_a_lost_device_is_noticed_while_a_number_does_not_come(device, events, m
         events.query_event(event)
 
 
+def test_who_asks_while_an_event_is_recorded_waits_for_no_number_to_come(
+    device, events, monkeypatch
+):
+    """A thread that has not seen that its operation is over may ask for the next record."""
+    now = itertools.count(1000)
+    monkeypatch.setattr(memory_events.sync, "monotonic", lambda: next(now))
+    stream, event = device.create_stream(), events.create_event()
+    events.record_event(event, stream)
+    device.run()
+    write = device.write_value
+
+    def write_value(on, address, value):
+        assert events.query_event(event)
+        write(on, address, value)
+
+    monkeypatch.setattr(device, "write_value", write_value)
+    events.record_event(event, stream)
+    assert {kind for _, kind in device.made} == {"write"}
+    assert not events.query_event(event)
+
+
+def test_an_event_whose_write_has_failed_is_native(device, events, monkeypatch):
+    """It may come all the same, and undo a later one."""
+    stream, event = device.create_stream(), events.create_event()
+
+    def write_value(*_):
+        raise OperationError("no")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(device, "write_value", write_value)
+        with pytest.raises(OperationError, match="no"):
+            events.record_event(event, stream)
+    events.record_event(event, stream)
+    assert kinds(device, stream) == ["record"]
+
+
 def test_events_beyond_the_pinned_memory_are_native(device, events):
     stream = device.create_stream()
     made = [events.create_event() for _ in range(4097)]

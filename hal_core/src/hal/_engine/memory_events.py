@@ -120,10 +120,14 @@ class MemoryEvents:
         if words[_IS_NATIVE] or words[_DONE] < words[_LAST]:
             self.record_natively(event, stream)
             return
-        # Counted first: were the write to fail, the event would be native from then on.
-        value = words[_LAST] = words[_LAST] + 1
+        value = words[_LAST] + 1
         words[_NATIVE] = 0
-        self._native.write_value(stream, event, value)
+        try:
+            self._native.write_value(stream, event, value)
+        finally:
+            # Counted even if the write fails: the event is native from then on. Not counted before:
+            # who still asks for what the event stood for would wait for a number to come.
+            words[_LAST] = value
 
     def wait_event(self, stream: int, event: int) -> None:
         """Make later work of one of our streams wait for the event's last record."""
