@@ -31,15 +31,6 @@ SEMAPHORES = (
         [f"{PROCESSES}test_two_processes_take_turns_with_one_buffer_m2"],
         ("hal._buffers.sharing", "offset=buffer._offset,", "offset=0,"),
     ),
-    (
-        "the file of closed memory stays open",
-        [f"{PROCESSES}test_device_memory_is_kept_for_those_who_use_it_m2"],
-        (
-            "hal._base.regions",
-            'fd, self.fd = getattr(self, "fd", -1), -1',
-            "fd = -1",
-        ),
-    ),
     # Semaphores
     (
         "a value goes back",
