@@ -235,18 +235,23 @@ def run(patches, tests, mode="auto", seconds=SECONDS, *, is_first=True):
     return Outcome(statuses, "", seconds, output)
 
 
+def attempt(mutant, tests=()):
+    """Run tests on a mutant once, by default those that are named for it; return the `Outcome`."""
+    return run((*mutant.patches, *HASTE), tests or mutant.tests, mutant.mode)
+
+
 def run_mutant(mutant, attempts=ATTEMPTS):
     """Run a mutant's tests on it, those that missed it several times; return the `Outcome`.
 
     Some mistakes show only where a thread of the core comes before another, which the tests
     leave to the system. So a test may miss such a mistake once, but not in each attempt.
     """
-    outcome = run((*mutant.patches, *HASTE), mutant.tests, mutant.mode)
+    outcome = attempt(mutant)
     for _ in range(attempts - 1):
         missed = outcome.missed(mutant.tests)
         if not missed:
             break
-        again = run((*mutant.patches, *HASTE), missed, mutant.mode)
+        again = attempt(mutant, missed)
         outcome = Outcome(
             outcome.statuses | again.statuses,
             again.died,
@@ -279,7 +284,7 @@ def main(arguments):
     mutants = MUTANTS if options.name == "all" else [find(options.name)]
 
     def one(mutant):
-        return mutant, run((*mutant.patches, *HASTE), options.tests or mutant.tests, mutant.mode)
+        return mutant, attempt(mutant, options.tests)
 
     with ThreadPoolExecutor(WORKERS) as pool:
         for mutant, outcome in pool.map(one, mutants):

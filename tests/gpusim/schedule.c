@@ -52,7 +52,7 @@ void sim_run_item(struct sim_item item) {
   }
   int status = SIM_OK;
   if (!sim.devices[stream->device].error) {
-    /* Who has read the number that a stream writes finds its operation ended. */
+    /* The number and the end of its operation are seen at once: the host may read the number and launch. */
     bool is_seen = op->kind == SIM_OP_WRITE_VALUE;
     if (!is_seen) sim_unlock();
     status = sim_execute(op, stream);

@@ -233,7 +233,7 @@ def test_a_full_stream_blocks_the_next_launch(mode):
 
 
 def test_a_number_that_is_seen_has_left_its_stream():
-    """Who has read what a stream wrote has room in it for the next write."""
+    """A host that has read what a stream wrote finds room for the next write."""
     run(
         """
         cu = Driver(); s = cu.stream(); word = cu.pinned(8).view("uint64"); word[:] = 0

@@ -49,6 +49,7 @@ ANYWHERE = [
     "flow_cases.py",
     "piece_cases.py",
     "transfer_cases.py",
+    "waiting_cases.py",
 ]
 
 

@@ -125,8 +125,8 @@ class MemoryEvents:
         try:
             self._native.write_value(stream, event, value)
         finally:
-            # Counted even if the write fails: the event is native from then on. Not counted before:
-            # who still asks for what the event stood for would wait for a number to come.
+            # Counted even if the write fails: the event is native from then on. Not counted before
+            # the write: a thread that still asks for the last record would await the new number.
             words[_LAST] = value
 
     def wait_event(self, stream: int, event: int) -> None:

@@ -1,0 +1,167 @@
+"""Cases of the shortcuts for waits and for signals of the host, on any device."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from unittest import mock
+
+import numpy as np
+from shortcut_harness import Calls, main, warm
+
+import hal
+from hal._base import sync
+
+
+def case_waits_for_what_has_ended_take_no_python_s6(device):
+    buffer, done = warm(device), hal.create_semaphore()
+    submission = device.queue.fill(buffer, 1, signal=(done.at(5),))
+    submission.wait()
+    with Calls() as calls:
+        submission.wait()
+        submission.wait(timeout=1)
+        done.wait(5)
+        done.wait(3, 0.5)
+    assert not calls.names
+
+
+def case_two_threads_answer_each_other_s2(device):
+    """They watch, or sleep where the machine has no processor for both."""
+    there, back = hal.create_semaphore(), hal.create_semaphore()
+    rounds = 300
+
+    def answer():
+        for value in range(1, rounds + 1):
+            there.wait(value)
+            back.signal(value)
+
+    thread = threading.Thread(target=answer)
+    thread.start()
+    for value in range(1, rounds + 1):
+        there.signal(value)
+        back.wait(value, 30)
+    thread.join(30)
+    assert (there.query(), back.query()) == (rounds, rounds)
+
+
+def case_a_wait_ends_with_a_failure_and_with_its_time_s6(device):
+    for timeout in (0, 20e-6, 1e-3):
+        try:
+            hal.create_semaphore(name="never").wait(1, timeout)
+        except hal.errors.DeadlineExceededError as error:
+            assert "never" in str(error)  # noqa: PT017
+        else:
+            raise AssertionError(timeout)
+    for _ in range(50):  # some while it watches, some while it sleeps
+        semaphore, begun = hal.create_semaphore(), threading.Event()
+        failing = threading.Thread(
+            target=lambda semaphore=semaphore, begun=begun: (
+                begun.wait(30),
+                semaphore.fail(ValueError("on purpose")),
+            )
+        )
+        failing.start()
+        begun.set()
+        try:
+            semaphore.wait(1, 30)
+        except hal.errors.SemaphoreFailedError as error:
+            assert "on purpose" in str(error)  # noqa: PT017
+        else:
+            raise AssertionError(semaphore)
+        failing.join(30)
+
+
+def case_who_has_watched_sleeps_at_once_s6(device):
+    """A wait for one semaphore does not spin in Python after it has watched; one for two does."""
+    never = [hal.create_semaphore() for _ in range(2)]
+    with mock.patch.object(sync.Gate, "spin", return_value=False) as spin:
+        for expected, wait in (
+            (0, lambda: never[0].wait(1, 1e-3)),
+            (1, lambda: hal.wait_all([each.at(1) for each in never], 1e-3)),
+        ):
+            spin.reset_mock()
+            try:
+                wait()
+            except hal.errors.DeadlineExceededError:
+                assert spin.call_count == expected
+            else:
+                raise AssertionError(wait)
+
+
+def case_a_signal_issues_what_waits_for_it_s2(device):
+    """In order, on ordered and unordered queues, in Python only what is unusual."""
+    buffer, unordered = warm(device), device.create_queue(ordered=False)
+    beside = device.allocate(64, dtype=np.float64)
+    go, done, other = (hal.create_semaphore() for _ in range(3))
+    first = device.queue.fill(buffer, 1, wait=(go.at(1),), signal=(done.at(1),))
+    second = device.queue.fill(buffer, 2, wait=(go.at(1), first), signal=(done.at(2),))
+    third = unordered.fill(buffer, 3, offset=8, wait=(go.at(1),), signal=(other.at(1),))
+    wide = device.queue.fill(beside, 1.5, wait=(go.at(2),))
+    assert [each.state for each in (first, second, third, wide)] == ["pending"] * 4
+    go.signal(1)
+    hal.wait_all((second, third), 30)
+    assert first.state == "done"
+    assert wide.state == "pending"
+    go.signal(2)
+    wide.wait(30)
+    assert beside.numpy().tolist() == [1.5] * 8
+    assert (done.query(), other.query(), go.query()) == (2, 1, 2)
+    for refused in (2, 1, 0):
+        try:
+            go.signal(refused)
+        except hal.errors.InvalidArgumentError:
+            continue
+        raise AssertionError(refused)
+    device.queue.fill(buffer, 5, wait=(go.at(3),), signal=(done.at(3),))
+    with Calls() as calls:
+        go.signal(3)
+        go.signal(4)
+    assert not calls.names, calls.names
+    done.wait(3, 30)
+
+
+def case_a_signal_releases_any_number_q1(device):
+    """It issues 64 itself, the progress thread the rest, beyond what a stream takes at once."""
+    buffer, go = warm(device), hal.create_semaphore()
+    queues = [device.queue, device.create_queue(), device.create_queue(ordered=False)]
+    done = [hal.create_semaphore() for _ in queues]
+    count = 1500
+    for number in range(1, count + 1):
+        for queue, semaphore in zip(queues, done, strict=True):
+            waits = [go.at(1)] if queue.ordered else [go.at(1), semaphore.at(number - 1)]
+            queue.fill(buffer, 7, wait=waits, signal=(semaphore.at(number),))
+    go.signal(1)
+    for semaphore in done:
+        semaphore.wait(count, 60)
+    device.wait_idle(60)
+    assert all(not queue._backlog and not queue._pending for queue in queues)
+    assert not len(go._recorded or ())
+
+
+def case_a_signal_wakes_threads_and_failures_stay_s4(device):
+    buffer, go, done = warm(device), hal.create_semaphore(), hal.create_semaphore()
+    reached = []
+    waiter = threading.Thread(target=lambda: reached.append(go.wait(1, 30)))
+    waiter.start()
+    while go._recorded is None or not len(go._recorded):
+        waiter.join(0.001)
+    device.queue.fill(buffer, 1, wait=(go.at(1),), signal=(done.at(1),))
+    go.signal(1)
+    waiter.join(30)
+    assert reached == [None]
+    done.wait(1, 30)
+    failing = device.queue.fill(buffer, 1, wait=(go.at(2), done.at(2)))
+    done.fail(ValueError("no"))
+    go.signal(2)
+    assert failing.state == "failed"
+    go.fail(ValueError("never"))
+    try:
+        go.signal(3)
+    except hal.HalError as error:
+        assert "never" in str(error)  # noqa: PT017
+    else:
+        raise AssertionError
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:], cases=globals())
