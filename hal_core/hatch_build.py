@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import runpy
 import shlex
 import shutil
 import subprocess
@@ -69,7 +70,9 @@ def build(folder: Path) -> Path:
     compiler = find_compiler()
     target = folder / NAME
     fresh = folder / f".{NAME}.{os.getpid()}"  # the old one may be in use
-    command = [*compiler, *OPTIONS, *(f"-I{each}" for each in sorted(headers))]
+    digest = runpy.run_path(str(BESIDE / "_base" / "sources.py"))["digest"]
+    command = [*compiler, *OPTIONS, f"-DHAL_SOURCES={digest(SOURCES)}L"]
+    command += [f"-I{each}" for each in sorted(headers)]
     command += shlex.split(os.environ.get("CFLAGS", ""))
     command += [*map(str, sorted(SOURCES.glob("*.c"))), "-o", str(fresh)]
     try:

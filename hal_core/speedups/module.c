@@ -1,4 +1,5 @@
-/* The extension module hal._speedups: what hal._devices.shortcuts sets up. */
+/* The extension module hal._speedups: what hal._devices.shortcuts sets up.
+ * HAL_SOURCES, the checksum of the sources, comes from hatch_build.py. */
 #include "arguments.h"
 
 /* install(classes, parts): take over the engine's classes, its lock and its constants. */
@@ -47,6 +48,7 @@ static int set_up(PyObject *module) {
     PyErr_SetString(PyExc_ImportError, "hal._speedups is for the main interpreter only");
     return -1;
   }
+  if (PyModule_AddIntConstant(module, "sources", HAL_SOURCES) < 0) return -1;
   if (PyModule_AddType(module, &calls_type) < 0) return -1;
   if (PyModule_AddType(module, &packer_type) < 0) return -1;
   if (PyModule_AddType(module, &rebinder_type) < 0) return -1;

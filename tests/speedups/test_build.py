@@ -122,6 +122,11 @@ def test_an_editable_installation_has_it_beside_the_modules(copy, tmp_path):
     assert built.parent == copy / "src" / "hal"
     told = run([sys.executable, "-c", TELL], tmp_path, PYTHONPATH=str(copy / "src"))
     assert told.stdout == "True with its C extension\n"
+    with (copy / "speedups" / "module.c").open("a") as file:
+        file.write("\n/* a later version */\n")
+    told = run([sys.executable, "-c", TELL], tmp_path, PYTHONPATH=str(copy / "src"))
+    assert told.stdout.count("RuntimeWarning: the C extension was built from other sources") == 1
+    assert "False plain Python; the C extension was built from other sources" in told.stdout
     built.unlink()
     done = run([sys.executable, copy / "hatch_build.py"], tmp_path, **QUICK)
     assert done.returncode == 0

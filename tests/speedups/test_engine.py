@@ -8,7 +8,7 @@ import types
 
 import pytest
 
-from hal._base import speedups
+from hal._base import sources, speedups
 
 
 @pytest.fixture
@@ -34,10 +34,46 @@ NOT_THERE = raising(name="hal._speedups")
 BROKEN = raising(name="hal._speedups", path="speedups.so")
 
 
-@pytest.mark.parametrize("setting", ["", "1", "require"])
-def test_an_extension_that_is_there_is_used(load, setting):
+def extension(**attributes):
     there = types.ModuleType("there")
+    vars(there).update(attributes)
+    return there
+
+
+@pytest.mark.parametrize("setting", ["", "1", "require"])
+def test_an_extension_of_the_sources_beside_it_is_used(load, setting):
+    there = extension(sources=sources.digest(speedups._SOURCES))
     assert load(lambda _: there, setting) == (there, "")
+
+
+def test_a_wheel_has_no_sources_to_compare_with(load, monkeypatch, tmp_path):
+    monkeypatch.setattr(speedups, "_SOURCES", str(tmp_path / "none"))
+    there = extension(sources=1)
+    assert load(lambda _: there, "require") == (there, "")
+
+
+@pytest.mark.parametrize("attributes", [{"sources": -1}, {}], ids=["other sources", "older"])
+def test_an_extension_of_other_sources_is_left_out_with_a_warning(load, attributes):
+    stale = extension(**attributes)
+    with pytest.warns(RuntimeWarning, match=r"built from other sources.*make speedups") as warned:
+        module, reason = load(lambda _: stale, "")
+    assert len(warned) == 1
+    assert module is None
+    assert "make speedups" in reason
+    with pytest.raises(ImportError, match=r"HAL_SPEEDUPS=require: .*built from other sources"):
+        load(lambda _: stale, "require")
+
+
+def test_the_digest_is_of_the_c_files_alone(tmp_path):
+    (tmp_path / "b.c").write_text("int b;")
+    (tmp_path / "notes.txt").write_text("ignored")
+    first = sources.digest(str(tmp_path))
+    (tmp_path / "notes.txt").write_text("still ignored")
+    assert sources.digest(str(tmp_path)) == first
+    (tmp_path / "a.h").write_text("int a;")
+    second = sources.digest(str(tmp_path))
+    (tmp_path / "a.h").write_text("int c;")
+    assert len({first, second, sources.digest(str(tmp_path))}) == 3
 
 
 def test_it_is_not_looked_at_where_the_environment_leaves_it_out(load):

@@ -1,5 +1,7 @@
 from collections.abc import Callable
 
+sources: int
+
 class Calls:
     users: int
     def __init__(self, *table: int) -> None: ...
