@@ -169,7 +169,8 @@ def test_the_program_sees_cuda_and_not_the_processor(rtc):
 
 def test_what_the_cuda_backend_hands_over_compiles(rtc):
     dialect = pytest.importorskip("hal_cuda._dialect")
-    from hal._programs.scanner import read_source, type_table  # noqa: PLC0415
+    from hal._programs.scanner import read_source  # noqa: PLC0415
+    from hal._programs.type_table import type_table  # noqa: PLC0415
     from hal.native import CompileRequest  # noqa: PLC0415
 
     text = (

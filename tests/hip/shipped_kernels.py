@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from hal import elf
 from hal._programs.image_tables import read_image_table
-from hal._programs.scanner import read_source, type_table
+from hal._programs.scanner import read_source
 from hal._programs.signature import Signature
+from hal._programs.type_table import type_table
 from hal.demo import kernels as demo
 from hal.native import CompileRequest
 from hal_conformance import kernels as suite

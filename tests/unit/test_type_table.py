@@ -8,9 +8,9 @@ import subprocess
 import pytest
 from compilers import COMPILERS, needs_compiler
 
-from hal._programs.scanner import read_source, read_type_table, scan, type_table
+from hal._programs.scanner import read_source, scan
 from hal._programs.signature import Parameter, Signature
-from hal._programs.type_table import KernelEntry
+from hal._programs.type_table import KernelEntry, read_type_table, type_table
 from hal.errors import InvalidArgumentError
 
 TYPES_SOURCE = """

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import importlib
 
-from hal._programs.scanner import read_source, type_table
+from hal._programs.scanner import read_source
+from hal._programs.type_table import type_table
 from hal.native import CompileRequest
 
 

@@ -27,7 +27,6 @@ from hal.plugin import NATIVE_API, Backend, HookSpecification
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
-__all__ = ["BackendStatus", "DeviceDescription", "Plugin", "load_all"]
 
 _Result = TypeVar("_Result")
 _State = Literal["installed", "available", "unavailable", "broken"]

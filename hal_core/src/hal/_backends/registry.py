@@ -35,16 +35,6 @@ from hal.plugin import ENTRY_POINT_GROUP, Backend
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
-__all__ = [
-    "BackendStatus",
-    "DeviceDescription",
-    "Registry",
-    "Target",
-    "backends",
-    "compiler_of",
-    "devices",
-    "resolve",
-]
 
 _FIRST_PARTY: Final = {"cpu": "hal_cpu", "cuda": "hal_cuda", "hip": "hal_hip"}
 """Distributions that an error may tell the user to install, by backend name."""

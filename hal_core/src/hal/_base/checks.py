@@ -5,8 +5,6 @@ from __future__ import annotations
 from hal.arguments import as_int, shown
 from hal.errors import InvalidArgumentError
 
-__all__ = ["check_copy", "check_index", "check_range", "explain_range", "is_same_range"]
-
 
 def check_index(value: object, what: str) -> int:
     """Return a size or an offset as an int >= 0; raise if it is not one."""

@@ -11,9 +11,6 @@ from typing import Any, Final
 
 from hal.errors import HalError, OperationError, SemaphoreFailedError
 
-__all__ = ["as_failure", "fresh", "is_users", "keep", "of_function", "placed", "told", "twin"]
-
-
 # The builtin class's descriptor: a user's class may redefine its attributes.
 _traceback: Final[Any] = vars(BaseException)["__traceback__"]
 _cause: Final[Any] = vars(BaseException)["__cause__"]

@@ -8,8 +8,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Protocol, SupportsInt
 
-__all__ = ["CudaArray", "CudaStream", "ExternalEvent", "Tensor"]
-
 
 class Tensor(Protocol):
     """Memory that its owner hands out by DLPack, as the Python array API standard has it.

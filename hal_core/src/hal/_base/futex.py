@@ -7,8 +7,6 @@ import os
 import sys
 from typing import Final
 
-__all__ = ["Timespec", "is_available", "sleep", "wake"]
-
 _NUMBERS: Final = {"x86_64": 202, "aarch64": 98, "riscv64": 98, "ppc64le": 221}
 """The number of the system call for each machine."""
 

@@ -12,8 +12,6 @@ from typing import NoReturn
 
 from hal.errors import ArgumentTypeError, ClosedError
 
-__all__ = ["note_fork", "refuse", "refuse_after_fork", "refuse_copies"]
-
 _forked = False
 """Whether this process was forked from one that had opened a device."""
 

@@ -30,7 +30,6 @@ from hal.errors import ClosedError, InvalidArgumentError, OutOfMemoryError, Unim
 if TYPE_CHECKING:
     from hal.tickets import Ticket
 
-__all__ = ["BELL_WORD", "PAGE", "Member", "Region", "before_first", "boot", "started_at"]
 
 PAGE: Final = 4096
 """The bytes of the first page; the data is behind it."""

@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 import zlib
 
-__all__ = ["digest"]
-
 
 def digest(folder: str) -> int | None:
     """Return the checksum of a folder's C files; None if there is no such folder."""

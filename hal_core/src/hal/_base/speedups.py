@@ -17,8 +17,6 @@ from typing import Final
 
 from hal._base.sources import digest
 
-__all__ = ["engine", "module", "why_not"]
-
 _NAME: Final = "hal._speedups"
 _NOT_BUILT: Final = (
     "the C extension was not built: install a C compiler and Python's headers (Debian: gcc and "

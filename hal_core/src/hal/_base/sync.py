@@ -19,19 +19,6 @@ from typing import Any, Final
 from hal._base.futex import Timespec
 from hal.errors import OperationError
 
-__all__ = [
-    "Doorbell",
-    "Gate",
-    "Lock",
-    "Mark",
-    "OwnedLock",
-    "get_ident",
-    "monotonic",
-    "nap",
-    "start_thread",
-    "yield_thread",
-]
-
 Lock = threading.Lock
 """A lock, not re-entrant: ``acquire(blocking=True, timeout=-1)``, ``release()``, ``with``."""
 

@@ -16,8 +16,6 @@ from hal._base import futex, sync
 from hal._base.regions import BELL_WORD, Member, Region, started_at
 from hal.errors import HalError
 
-__all__ = ["Watch", "Watched", "watch"]
-
 _LOOK_SECONDS: Final = 0.25
 """How long the thread sleeps at most: how late a death is noticed."""
 

@@ -11,8 +11,6 @@ from typing import Final, cast
 from hal.arguments import as_path, shown_path
 from hal.errors import FileError, InvalidArgumentError
 
-__all__ = ["MOST_BYTES", "UNFINISHED", "read_whole", "replace_whole", "write_whole"]
-
 MOST_BYTES: Final = 1 << 30
 """The most bytes read from a file."""
 UNFINISHED: Final = ".new-"

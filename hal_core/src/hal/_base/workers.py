@@ -18,8 +18,6 @@ from typing import Any, Final
 from hal._base import sync
 from hal.errors import HalError
 
-__all__ = ["Dispatcher", "Pool", "report"]
-
 _IDLE_SECONDS: Final = 30.0
 """How long an idle thread of the pool stays; a guess at the gap between bursts of work."""
 

@@ -42,17 +42,6 @@ if TYPE_CHECKING:
     from hal._memory.core import DeviceCore
     from hal._memory.heap import Heap
 
-__all__ = [
-    "Deallocation",
-    "Give",
-    "Provider",
-    "alloca",
-    "dealloca",
-    "housing",
-    "run_housed",
-    "transients",
-]
-
 
 def alloca(
     device: DeviceCore,

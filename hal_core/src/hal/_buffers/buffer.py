@@ -36,8 +36,6 @@ if TYPE_CHECKING:
     from hal._memory.storage import Storage
     from hal.tickets import BufferTicket
 
-__all__ = ["Buffer"]
-
 
 class Buffer(Extent):
     """A range of a device's memory.

@@ -21,19 +21,6 @@ from hal.errors import ArgumentTypeError, ExchangeError
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = [
-    "CPU",
-    "HOST_DEVICE",
-    "HOST_KINDS",
-    "VERSION",
-    "Tensor",
-    "check_copy",
-    "check_elements",
-    "describe_device",
-    "export_array",
-    "packed",
-    "take_capsule",
-]
 
 CPU: Final = 1
 HOST_DEVICE: Final = (CPU, 0)

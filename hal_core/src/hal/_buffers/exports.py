@@ -26,13 +26,6 @@ if TYPE_CHECKING:
     from hal._engine.fence import Waits
     from hal._memory.core import DeviceCore
 
-__all__ = [
-    "as_array",
-    "cuda_array",
-    "exchange_device",
-    "export_buffer",
-    "host_view",
-]
 
 _PINNED: Final = frozenset({3, 11})
 """Types of DLPack devices in the host's memory, which the driver has pinned."""

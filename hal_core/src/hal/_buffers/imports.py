@@ -30,7 +30,6 @@ from hal.native import MemoryType
 if TYPE_CHECKING:
     from hal._memory.core import DeviceCore
 
-__all__ = ["import_tensor"]
 
 _MANAGED: Final = 13
 _REFUSALS: Final = (BufferError, RuntimeError, TypeError, ValueError)

@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from hal._memory.storage import Storage
     from hal.tickets import BufferTicket
 
-__all__ = ["allocate_shareable", "open_shared", "ticket_of"]
-
 
 _FEATURE: Final = "memory_sharing"
 

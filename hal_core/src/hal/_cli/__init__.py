@@ -9,8 +9,6 @@ from __future__ import annotations
 import importlib.util
 import sys
 
-__all__ = ["main"]
-
 _LIBRARIES = ("rich", "typer")
 
 

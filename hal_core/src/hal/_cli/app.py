@@ -19,8 +19,6 @@ from hal._cli.doctor import doctor
 from hal._cli.terminal import GuardedOutput, OutputError, write_error
 from hal.errors import HalError
 
-__all__ = ["run"]
-
 app = typer.Typer(
     name="hal",
     help="A backend-neutral runtime for compute accelerators.",

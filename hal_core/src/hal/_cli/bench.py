@@ -14,8 +14,6 @@ from hal._base import speedups
 from hal._cli.measure import Row, measure
 from hal._cli.terminal import console, progress, write_json
 
-__all__ = ["bench"]
-
 
 def bench(
     *,

@@ -24,8 +24,6 @@ from hal.errors import (
     PluginError,
 )
 
-__all__ = ["CHECKS", "LIMIT", "Outcome", "examine"]
-
 LIMIT: Final = 10.0
 """Seconds that one wait for the device may take; a healthy one needs milliseconds."""
 

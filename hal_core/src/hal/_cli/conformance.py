@@ -16,8 +16,6 @@ from rich.progress import Progress, TaskID
 import hal
 from hal._cli.terminal import console, progress, write_error, write_json
 
-__all__ = ["conformance"]
-
 _SUITE: Final = "hal_conformance"
 """The package of the suite; found when the command runs, like a plugin."""
 

@@ -13,7 +13,6 @@ from hal._cli.terminal import console, write_error
 if TYPE_CHECKING:
     from hal.demo.run import Report
 
-__all__ = ["demo"]
 
 _LIBRARIES = {"PIL": "Pillow", "scipy": "scipy", "skimage": "scikit-image"}
 

@@ -11,8 +11,6 @@ from rich.markup import escape
 import hal
 from hal._cli.terminal import console, write_json
 
-__all__ = ["devices"]
-
 _STATE_STYLES = {"available": "green", "unavailable": "yellow", "broken": "red"}
 
 

@@ -13,8 +13,6 @@ from hal._base import speedups
 from hal._cli.checks import Outcome, examine
 from hal._cli.terminal import console, progress, write_json
 
-__all__ = ["doctor"]
-
 _STYLES: Final = {"passed": "green", "failed": "bold red", "absent": "dim", "skipped": "yellow"}
 _REINSTALL: Final = "install it again, in another version, or not at all: pip uninstall {}"
 

@@ -12,8 +12,6 @@ import numpy as np
 
 import hal
 
-__all__ = ["Row", "measure"]
-
 _FILL_BYTES: Final = 256
 _BATCH: Final = 50
 """Submissions of one sample."""

@@ -11,8 +11,6 @@ from typing import Final, TextIO
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-__all__ = ["GuardedOutput", "OutputError", "console", "progress", "write_error", "write_json"]
-
 _WIDTH_OF_A_PIPE: Final = 200
 """Columns without a terminal: enough that a table is not folded."""
 

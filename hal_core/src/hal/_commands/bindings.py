@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from hal._commands.slots import Slots
     from hal._memory.extent import Extent
 
-__all__ = ["Bindings", "Late", "SlotRules", "Table"]
 
 Bindings: TypeAlias = Sequence[object] | Mapping[int, object]
 """A buffer, scalar or grid for each slot: in order, or by the slot's index."""

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from hal._memory.core import DeviceCore
     from hal._memory.storage import Storage
 
-__all__ = ["CollectiveNode", "Gathering", "collective"]
 
 _TARGET = -1
 _SOURCE = -2

@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from hal._memory.storage import Storage
     from hal.native import NativeDevice, Node
 
-__all__ = ["CommandBuffer"]
 
 _KINDS: Final = ("compute", "upload", "download")
 """The queues that every device has, by the names that `hal.Queues` gives them."""

@@ -8,8 +8,6 @@ if TYPE_CHECKING:
     from hal._commands.command_buffer import CommandBuffer
     from hal._commands.lowering import Join
 
-__all__ = ["CommandEvent"]
-
 
 class CommandEvent:
     """A barrier in two halves: orders all before its signal with all after a wait for it.

@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from hal._transfers.collectives import GroupLaunch
     from hal.native_collectives import Participant
 
-__all__ = ["check_execution", "execute_parts", "once"]
 
 _T = TypeVar("_T")
 

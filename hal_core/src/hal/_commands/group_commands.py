@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     from hal._buffers.buffer import Buffer
     from hal._commands.slots import Slot
 
-__all__ = ["GroupCommands"]
 
 _Memory: TypeAlias = "Buffer | Slot"
 

@@ -11,8 +11,6 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
-__all__ = ["END", "Access", "Extents", "Hazards"]
-
 END: Final = 1 << 62
 """The end of memory of unknown size."""
 

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from hal._speedups import Rebinder
     from hal.native import Node
 
-__all__ = ["Instance", "InstanceOwner", "InstancePool", "Lease", "Patch", "Replica", "SlotUses"]
 
 _pack_address: Final = struct.Struct("<Q").pack_into
 _STORAGE_ALIGNMENT: Final = 8  # what ctypes surely gives

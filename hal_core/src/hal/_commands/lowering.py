@@ -17,8 +17,6 @@ from typing import NamedTuple
 
 from hal._commands.hazards import Access, Hazards
 
-__all__ = ["Join", "Lowering", "Order", "lower"]
-
 
 class Join:
     """All commands up to a place of the recording.

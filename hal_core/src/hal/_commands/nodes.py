@@ -54,19 +54,6 @@ if TYPE_CHECKING:
     from hal._programs.parameters import ParameterBlock
     from hal.native import Node
 
-__all__ = [
-    "COPIES",
-    "Command",
-    "Operand",
-    "check_place",
-    "copy",
-    "dispatch",
-    "fill",
-    "hosts_of",
-    "needed",
-    "update",
-]
-
 
 COPIES: Final = frozenset({CopyNode, PeerCopyNode})
 """The nodes of copies between memories of devices."""

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from hal._programs.parameters import ParameterBlock
     from hal.native import Node
 
-__all__ = ["Part", "Recorded", "cut"]
-
 
 class Part(NamedTuple):
     """Commands of one place that are submitted together.

@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from hal.native import Node
     from hal.native_collectives import Participant
 
-__all__ = ["Playback", "Stage", "Stages"]
 
 _EMPTY: Final = EmptyNode()
 

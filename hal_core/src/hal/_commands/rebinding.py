@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from hal._speedups import Rebinder
     from hal.native import NativeDevice, Node
 
-__all__ = ["Plan", "plan_of"]
 
 _MOST_SLOTS: Final = 32
 _MOST_FORMS: Final = 4

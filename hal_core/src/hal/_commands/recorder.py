@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from hal._programs.parameters import ParameterBlock
     from hal.native import Node
 
-__all__ = ["Group", "On", "Recorder", "check_mode"]
 
 _MODES: Final = ("auto", "graph", "stream")
 _HAZARDS: Final = ("auto", "manual")

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
     from hal._commands.values import ValuePatch, ValueUse
 
-__all__ = ["DIRECT", "Slot", "SlotSpecs", "Slots"]
 
 SlotSpecs: TypeAlias = (
     "int | Sequence[DTypeLike | tuple[DTypeLike, int] | tuple[DTypeLike, int | None, DeviceCore]]"

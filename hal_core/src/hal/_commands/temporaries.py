@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 
     from hal._commands.slots import Slots
 
-__all__ = ["Arena", "Life"]
 
 _Numbers: TypeAlias = "NDArray[np.int64]"
 

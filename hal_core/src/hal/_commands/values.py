@@ -21,16 +21,6 @@ if TYPE_CHECKING:
     from hal._kernels.executable import Kernel
     from hal._programs.parameters import Parameter
 
-__all__ = [
-    "GRID",
-    "Grids",
-    "Scalars",
-    "ValuePatch",
-    "ValueUse",
-    "stand_in",
-    "takes_number",
-    "wrong_kind",
-]
 
 GRID: Final = -1
 """The place of a grid, beside the indices of parameters."""

@@ -14,8 +14,6 @@ from hal.arguments import as_choice, as_name, number_of, shown
 from hal.errors import BackendUnavailableError, HalError, InvalidArgumentError
 from hal.native import FEATURES
 
-__all__ = ["create_device"]
-
 _SEMAPHORES = ("events", "memory")
 
 

@@ -65,7 +65,6 @@ if TYPE_CHECKING:
     from hal._engine.memory_events import MemoryEvents
     from hal.tickets import BufferTicket, SemaphoreTicket
 
-__all__ = ["Device"]
 
 _NAP_SECONDS: Final = 0.001
 """Pause between two looks at another thread that is closing the device."""

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from hal._engine.operation import Operation
     from hal._engine.stream import StreamQueue
 
-__all__ = ["dump"]
 
 _DEVICES: Final = 16
 """The most devices reported, queues of each, and operations of each kind in a queue."""

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from hal._buffers.buffer import Buffer
     from hal._devices.device import Device
 
-__all__ = ["GroupOperations"]
-
 
 class GroupOperations:
     """Collectives and messages, for `Queue`.

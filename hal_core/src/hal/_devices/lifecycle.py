@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from hal._devices.device import Device
     from hal._engine.steps import Step
 
-__all__ = ["add", "close_all", "devices", "end", "install", "remove", "take_name"]
 
 devices: dict[Device, None] = {}
 """Every open device of this process; those that are not closed before are closed at exit."""

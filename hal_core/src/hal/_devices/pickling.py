@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from hal._devices.device import Device
     from hal.tickets import BufferTicket
 
-__all__ = ["register"]
 
 _opened: Final[dict[tuple[str, int], Device]] = {}
 """The devices that were opened for buffers of other processes, by backend and index."""

@@ -45,8 +45,6 @@ if TYPE_CHECKING:
     from hal._devices.device import Device
     from hal._kernels.executable import Kernel
 
-__all__ = ["Queue", "Queues", "add_queue"]
-
 
 class Queue(StreamQueue, GroupOperations):
     """A queue of operations for one native stream of a device.

@@ -47,8 +47,6 @@ from hal._memory.usage import DISPATCH, READ, TRANSFER_SOURCE, TRANSFER_TARGET, 
 from hal._transfers.transfers import CHUNK
 from hal.native import FillNode, LaunchNode, MemoryType
 
-__all__ = ["install"]
-
 _CLASSES: Final[tuple[type, ...]] = (
     *(DeviceContext, DeviceCore, Event, EventPool, Extent, Kernel, Operation, Queue, Semaphore),
     *(Block, Books, Buffer, Deallocation, DriverMemory, Give, Piece, Reaper, Segment, SegmentPool),

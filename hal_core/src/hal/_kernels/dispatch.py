@@ -22,7 +22,6 @@ from hal.native import IndirectLaunchNode
 if TYPE_CHECKING:
     from hal._memory.core import DeviceCore
 
-__all__ = ["Grid", "check_counts", "check_dispatch", "check_grid", "check_kernel", "check_launch"]
 
 Grid: TypeAlias = "int | Sequence[int] | Buffer"
 """One to three numbers, or memory that holds three of 32 bits when the kernel is launched."""

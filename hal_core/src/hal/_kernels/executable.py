@@ -14,9 +14,8 @@ from hal._kernels.packing import packer_of
 from hal._memory.extent import shape_of
 from hal._memory.storage import Module
 from hal._programs.images import check_signature, check_sizes
-from hal._programs.scanner import read_type_table
 from hal._programs.signature import Signature
-from hal._programs.type_table import KernelEntry
+from hal._programs.type_table import KernelEntry, read_type_table
 from hal.arguments import as_dtype, as_text, as_three, shown
 from hal.errors import InvalidArgumentError, NotFoundError
 from hal.native import MemoryType
@@ -26,8 +25,6 @@ if TYPE_CHECKING:
 
     from hal._devices.device import Device
     from hal._memory.core import DeviceCore
-
-__all__ = ["Executable", "Kernel", "load_executable"]
 
 
 _LONGEST_NAME: Final = 8192

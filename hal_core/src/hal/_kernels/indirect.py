@@ -19,7 +19,6 @@ from hal.native import IndirectLaunchNode
 if TYPE_CHECKING:
     from hal._memory.core import DeviceCore
 
-__all__ = ["COUNTS_ALIGNMENT", "COUNTS_SIZE", "MAX_GRID", "run_on_host", "too_many"]
 
 MAX_GRID: Final = (2**31 - 1, 65535, 65535)
 """Blocks along x, y and z that every CUDA and HIP device takes (CUDA guide, table of limits)."""

@@ -12,7 +12,6 @@ from hal.errors import ArgumentTypeError, InvalidArgumentError, UnimplementedErr
 if TYPE_CHECKING:
     from hal._kernels.executable import Kernel
 
-__all__ = ["check_block", "check_shared_memory", "occupancy", "three"]
 
 MAX_COUNT: Final = 2**31 - 1
 """The largest count along an axis that is accepted without a closer look."""

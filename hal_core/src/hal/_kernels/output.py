@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from hal._engine.fence import Waits
     from hal._memory.core import DeviceCore
 
-__all__ = ["Output", "Printed", "PrintedLine"]
 
 _WORD: Final = 8
 _LEAST: Final = HEADER + 64

@@ -9,10 +9,10 @@ from hal._memory.usage import DISPATCH, READ, WRITE
 from hal._programs.parameters import POINTERS, SIZED
 
 if TYPE_CHECKING:
-    from hal._programs.signature import Parameter, Signature
+    from hal._programs.parameters import Parameter
+    from hal._programs.signature import Signature
     from hal._speedups import Packer
 
-__all__ = ["is_plain", "packer_of"]
 
 _MOST: Final = 48
 """The most parameters that the extension packs."""

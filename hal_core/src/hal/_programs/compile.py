@@ -31,8 +31,6 @@ from hal.errors import (
 )
 from hal.native import CompiledImage, CompileRequest, NativeCompiler
 
-__all__ = ["TargetLike", "compile_all", "compile_for", "compile_program"]
-
 _Result = TypeVar("_Result")
 
 TargetLike: TypeAlias = str | OpenDevice

@@ -16,7 +16,6 @@ from hal.errors import CompilationError
 if TYPE_CHECKING:
     from hal.native import CompileRequest
 
-__all__ = ["explained"]
 
 _OURS: Final = r"(?:hal_cpu/|hal_prelude|hal_type_table|type_table|trace)\b"
 # Only our own text mentions these names, whatever line the compiler gives.

@@ -17,8 +17,6 @@ import numpy as np
 
 from hal import bfloat16
 
-__all__ = ["alignment_of", "dtype_of", "fits", "is_element", "refusal", "same_elements"]
-
 _NUMBERS: Final = {
     **{f"{sign}{8 * size}": np.dtype(f"{sign}{size}") for sign in "iu" for size in (1, 2, 4, 8)},
     **{f"f{8 * size}": np.dtype(f"f{size}") for size in (2, 4, 8)},

@@ -15,8 +15,6 @@ from hal import elf
 from hal._programs.type_table import KernelEntry, read_type_table
 from hal.errors import InvalidArgumentError
 
-__all__ = ["read_definitions", "read_image_table"]
-
 _RESERVED: Final = 0xFF00  # section numbers from here on name no section
 _GLOBAL: Final = 1
 _MOST_STORED: Final = 1 << 24  # limit for a PTX constant, whose zeros need no text

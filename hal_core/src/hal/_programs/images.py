@@ -27,15 +27,6 @@ from hal.errors import (
 )
 from hal.native import ImageInfo, KernelInfo
 
-__all__ = [
-    "as_image",
-    "check_distinct",
-    "check_kernels",
-    "check_signature",
-    "check_sizes",
-    "read_image",
-]
-
 _MOST: Final = 2**32 - 1
 _KEYS: Final = ("signature", "block", "shared_memory")
 

@@ -7,8 +7,6 @@ from typing import Final
 
 from hal.cpp_tokens import Token, tokenize
 
-__all__ = ["nested_words"]
-
 _HEADED: Final = frozenset({"for", "if", "switch", "while"})
 _BEFORE_BODY: Final = frozenset({")", "const", "final", "noexcept", "override"})
 

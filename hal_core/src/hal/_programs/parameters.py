@@ -16,20 +16,6 @@ from hal._programs.elements import is_element
 from hal.arguments import memory_hint
 from hal.errors import ArgumentTypeError, HalError, InvalidArgumentError
 
-__all__ = [
-    "POINTERS",
-    "SIZED",
-    "TYPES",
-    "Converter",
-    "Layout",
-    "Parameter",
-    "ParameterBlock",
-    "Resolver",
-    "conversion",
-    "element_name",
-    "wrong_type",
-]
-
 Resolver = Callable[[object, str], int | None]
 """Takes an argument and its parameter's name. Returns the device address of a buffer, or None for
 anything else; raises for a buffer that may not be used here.

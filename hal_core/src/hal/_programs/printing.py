@@ -33,16 +33,6 @@ if TYPE_CHECKING:
 
     from hal.native import EntryPoint
 
-__all__ = [
-    "HEADER",
-    "PARAMETER",
-    "UNTRACED",
-    "OutputPlace",
-    "Printing",
-    "may_print",
-    "may_trace",
-    "with_output",
-]
 
 PARAMETER: Final = "hal_output"
 """The name of the hidden parameter."""

@@ -39,8 +39,6 @@ from hal.errors import (
 )
 from hal.native import CompiledImage, DeviceInfo, NativeCompiler
 
-__all__ = ["MAGIC", "Images", "Program", "compiler_or_none", "is_device", "target_of"]
-
 _Image: TypeAlias = (
     "Program | ProgramImage | bytes | bytearray | memoryview | str | os.PathLike[str]"
 )

@@ -7,10 +7,9 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from hal._programs.signature import Parameter, Signature
+from hal._programs.parameters import Parameter
+from hal._programs.signature import Signature
 from hal._programs.type_table import KernelEntry
-
-__all__ = ["ProgramImage", "pack_image", "texts", "texts_by_name", "unpack_images"]
 
 
 class ProgramImage(NamedTuple):

@@ -12,13 +12,12 @@ import numpy as np
 
 from hal._base.whole_files import MOST_BYTES
 from hal._programs.printing import UNTRACED, Printing, may_print, may_trace, with_output
-from hal._programs.scanner import read_source, scan, type_table
+from hal._programs.scanner import read_source, scan
+from hal._programs.type_table import type_table
 from hal.arguments import as_choice, as_items, as_mapping, as_path, as_text, ask, shown, shown_path
 from hal.cpp_tokens import tokenize
 from hal.errors import ArgumentTypeError, InvalidArgumentError
 from hal.native import CompileRequest
-
-__all__ = ["Includes", "Options", "Source", "Trace", "check_options", "prepare", "suffix"]
 
 Source: TypeAlias = str | Mapping[str, str]
 Options: TypeAlias = Sequence[str] | Mapping[str, Sequence[str]]

@@ -1,8 +1,7 @@
 """Find the kernels of portable source without a compiler.
 
 The portable dialect is what CUDA C++ and HIP C++ have in common. Only the
-compiler knows the kind and the size of a parameter: see `hal._programs.type_table`,
-whose functions this module re-exports.
+compiler knows the kind and the size of a parameter: see `hal._programs.type_table`.
 
 `scan` accepts a kernel (a ``__global__`` function with a body) only if
 
@@ -29,7 +28,6 @@ import itertools
 import re
 from typing import Final
 
-from hal._programs.type_table import read_type_table, type_table
 from hal._programs.words import BUILTIN_TYPES, NO_FUNCTIONS, NO_NAMES, QUALIFIERS, RESERVED
 from hal.cpp_tokens import (
     Token,
@@ -42,8 +40,6 @@ from hal.cpp_tokens import (
 )
 from hal.errors import InvalidArgumentError
 from hal.native import EntryPoint
-
-__all__ = ["read_source", "read_type_table", "scan", "type_table"]
 
 _COMMAND: Final = re.compile(r"#\s*(\w*)\s*(.*)", re.DOTALL)
 _NOT_BLANK: Final = re.compile(r"[^\r\n]")

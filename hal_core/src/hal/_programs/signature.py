@@ -34,8 +34,6 @@ from hal._programs.printing import PARAMETER, OutputPlace
 from hal.arguments import as_items, as_mapping, as_text, shown
 from hal.errors import ArgumentTypeError, InvalidArgumentError
 
-__all__ = ["Parameter", "ParameterBlock", "Resolver", "Signature"]
-
 _Plan = tuple[tuple[tuple[int, str], ...], tuple[tuple[int, Converter], ...]]
 
 _POINTER: Final = 8

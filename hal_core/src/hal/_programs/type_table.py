@@ -10,9 +10,9 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from hal._programs.parameters import element_name
+from hal._programs.parameters import Parameter, element_name
 from hal._programs.printing import PARAMETER
-from hal._programs.signature import Parameter, Signature
+from hal._programs.signature import Signature
 from hal.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
     from hal.native import EntryPoint
 
-__all__ = ["KernelEntry", "read_type_table", "type_table"]
 
 _MAGIC: Final = int.from_bytes(b"hal\0", "little")
 _VERSION: Final = 3

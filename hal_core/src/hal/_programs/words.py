@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Final
 
-__all__ = ["BUILTIN_TYPES", "NO_FUNCTIONS", "NO_NAMES", "QUALIFIERS", "RESERVED"]
-
 # Each has a float version, with an `f` behind its name.
 _MATHEMATICS: Final = """
     acos acosh asin asinh atan atan2 atanh cbrt ceil copysign cos cosh cospi erf erfc exp exp10 exp2

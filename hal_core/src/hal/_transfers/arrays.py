@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
     from hal._memory.core import DeviceCore
 
-__all__ = ["Shape", "empty", "full"]
 
 Shape: TypeAlias = SupportsIndex | Sequence[SupportsIndex]
 """The length of each axis, or of the only one."""

@@ -18,8 +18,6 @@ from hal.native_collectives import MESSAGES, REDUCTIONS, Participant, Step
 if TYPE_CHECKING:
     from hal._memory.core import DeviceCore
 
-__all__ = ["Spot", "agree", "check", "check_group", "distance_of"]
-
 
 class Spot(Protocol):
     """The bytes that a rank gives or gets: of a memory, from a place on."""

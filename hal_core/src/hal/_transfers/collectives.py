@@ -40,8 +40,6 @@ if TYPE_CHECKING:
     from hal._memory.core import DeviceCore
     from hal._memory.storage import Storage
 
-__all__ = ["GroupLaunch", "GroupRegion", "enter"]
-
 
 class GroupRegion(Region):
     """A range of a storage."""

@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from hal._memory.core import DeviceCore
     from hal._memory.storage import Storage
 
-__all__ = ["CHUNK", "File", "read", "write"]
 
 CHUNK: Final = 4 << 20
 """The most bytes that one system call moves."""

@@ -21,7 +21,6 @@ from hal.native import MemoryType
 if TYPE_CHECKING:
     from hal._memory.core import DeviceCore
 
-__all__ = ["Place", "is_between_hosts", "move"]
 
 Place: TypeAlias = tuple[int, Storage | None]
 """Bytes from the beginning of a storage, or an address where the storage is None."""

@@ -11,8 +11,6 @@ from hal import bfloat16
 from hal.arguments import ask, shown
 from hal.errors import ArgumentTypeError, InvalidArgumentError
 
-__all__ = ["NATIVE", "pattern_of"]
-
 NATIVE: Final = 4
 """The longest pattern of a native fill, in bytes; fills and copies make longer ones."""
 

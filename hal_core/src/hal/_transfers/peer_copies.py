@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from hal._memory.storage import Storage
     from hal.native import NativeDevice
 
-__all__ = ["copy", "is_between_devices", "on_neither_side", "owner"]
-
 
 def is_between_devices(device: DeviceCore, source: object, target: object) -> bool:
     """Return whether a copy on a queue of `device` is from or to another device's memory."""

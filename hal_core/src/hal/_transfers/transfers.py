@@ -34,15 +34,6 @@ if TYPE_CHECKING:
 
     from hal._memory.core import DeviceCore
 
-__all__ = [
-    "CHUNK",
-    "SMALL",
-    "capture",
-    "copy",
-    "fill",
-    "read",
-    "write",
-]
 
 CHUNK: Final = 1 << 30
 """The most bytes of one native fill or copy."""
