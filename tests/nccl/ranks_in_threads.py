@@ -53,6 +53,8 @@ class Ranks:
             [partial(join, device, rank=rank) for rank, device in enumerate(self.devices)]
         )
         assert {group.provider for group in self.groups} == {PROVIDER}
+        # On a queue whose stream was asked for the C extension submits nothing.
+        assert not any(device.queue._shown for device in self.devices)
 
     def reduce(self, rank, count=8):
         device = self.devices[rank]

@@ -366,13 +366,15 @@ class Join(NamedTuple):
     """The arguments of `Provider.join`.
 
     `exchange` gives every rank the bytes of rank 0, once for each name of a group, and is None
-    where only `place` tells how ranks meet.
+    where only `place` tells how ranks meet. `bind` makes the device's context current on a thread
+    of the provider's own, at any time, also on a lost device.
     """
 
     device: Any
     place: Place
     name: str
     timeout: float
+    bind: Callable[[], None]
     exchange: Callable[[bytes | None], bytes] | None = None
 
 

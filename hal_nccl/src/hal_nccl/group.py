@@ -11,7 +11,7 @@ import contextlib
 import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 import numpy as np
 
@@ -35,14 +35,12 @@ def join(flavour: Flavour, request: Join) -> NativeGroup:
     library = _nccl.load(find_library(flavour) or flavour.files[0], flavour.name)
     place = request.place
     exchange = exchange_of(request)
-    return _make(
-        library, request.device, exchange, request.name, place.rank, place.size, request.timeout
-    )
+    return _make(library, request, exchange, request.name, place.rank, place.size, request.timeout)
 
 
 def _make(
     library: _nccl.Library,
-    device: Any,  # noqa: ANN401 - hal.Device
+    request: Join,
     exchange: Exchange,
     name: str,
     rank: int,
@@ -50,12 +48,12 @@ def _make(
     timeout: float,
 ) -> NcclGroup:
     identity = exchange(name, rank, library.unique_id, timeout)
-    comm = _apart(device, lambda: library.init(size, identity, rank), name, rank, timeout)
-    return NcclGroup(library, device, exchange, comm, name, rank, size)
+    comm = _apart(request, lambda: library.init(size, identity, rank), name, rank, timeout)
+    return NcclGroup(library, request, exchange, comm, name, rank, size)
 
 
 def _apart(
-    device: Any,  # noqa: ANN401
+    request: Join,
     function: Callable[[], _Result],
     name: str,
     rank: int,
@@ -67,7 +65,7 @@ def _apart(
 
     def run() -> None:
         try:
-            _ = device.queue.stream_handle  # makes the context current
+            request.bind()
             results.append(function())
         except BaseException as error:  # noqa: BLE001 - raised by the caller
             errors.append(error)
@@ -90,7 +88,7 @@ class NcclGroup(NativeGroup):
     def __init__(
         self,
         library: _nccl.Library,
-        device: Any,  # noqa: ANN401
+        request: Join,
         exchange: Exchange,
         comm: int,
         name: str,
@@ -98,14 +96,14 @@ class NcclGroup(NativeGroup):
         size: int,
     ) -> None:
         self._library = library
-        self._device = device
+        self._request = request
         self._exchange = exchange
         self._comm = comm
         self._name = name
         self._rank, self._size = rank, size
         self._lock = threading.Lock()
         self._is_over = False
-        self._scratch = device.upload(np.zeros(1, np.uint8))  # barriers reduce it
+        self._scratch = request.device.upload(np.zeros(1, np.uint8))  # barriers reduce it
 
     @property
     def rank(self) -> int:
@@ -202,7 +200,7 @@ class NcclGroup(NativeGroup):
             self._is_over = True
         with contextlib.suppress(HalError):  # a device that is lost, or a library that hangs
             _apart(
-                self._device,
+                self._request,
                 lambda: self._library.call(function, self._comm),
                 self._name,
                 self._rank,
@@ -216,14 +214,14 @@ class NcclGroup(NativeGroup):
             made = self._library.split(self._comm, color, key)
             return (made, *self._library.rank_of(made)) if made else (0, 0, 0)
 
-        comm, rank, size = _apart(self._device, split, name, self._rank, timeout)
+        comm, rank, size = _apart(self._request, split, name, self._rank, timeout)
         if not comm:
             return None
-        return NcclGroup(self._library, self._device, self._exchange, comm, name, rank, size)
+        return NcclGroup(self._library, self._request, self._exchange, comm, name, rank, size)
 
     def rebuild(self, ranks: tuple[int, ...], name: str, timeout: float) -> NativeGroup:
         rank = ranks.index(self._rank)
-        return _make(self._library, self._device, self._exchange, name, rank, len(ranks), timeout)
+        return _make(self._library, self._request, self._exchange, name, rank, len(ranks), timeout)
 
     def close(self, timeout: float) -> None:
         self._end("ncclCommDestroy", timeout)

@@ -52,9 +52,8 @@ def join(
     `BackendUnavailableError` with each provider's reason, and `PluginError`.
     """
     place, exchange = _place(rank, size, rendezvous)
-    request = Join(
-        _device(device, "join"), place, as_name(name, "a group"), as_seconds(timeout), exchange
-    )
+    bind = _device(device, "join")._context.native.bind  # noqa: SLF001 - only providers need it
+    request = Join(device, place, as_name(name, "a group"), as_seconds(timeout), bind, exchange)
     chosen = None
     if provider is not None:
         chosen = as_text(provider, "join: provider is the name of one, or None")
