@@ -13,10 +13,12 @@ import hal
 from hal import native, protocols
 from hal._devices.queue import Queues
 from hal._engine.semaphore import Callback
+from hal._transfers.collective_methods import Collectives
 
 CLASSES: dict[type, type] = {
     protocols.Buffer: hal.Buffer,
     protocols.Callback: Callback,
+    protocols.Collectives: Collectives,
     protocols.CommandBuffer: hal.CommandBuffer,
     protocols.Device: hal.Device,
     protocols.Driver: native.NativeDriver,
@@ -82,7 +84,7 @@ def parameters(member: object) -> list[tuple[str, object, object]]:
 
 
 def test_every_protocol_has_its_class() -> None:
-    aliases = {"Order", "Signals", "Waits"}
+    aliases = {"CollectiveOptions", "Order", "Signals", "Waits"}
     foreign = {"CudaArray", "CudaStream", "ExternalEvent", "Tensor"}  # of other libraries
     own = set(protocols.__all__) - aliases - foreign
     assert {protocol.__name__ for protocol in CLASSES} == own

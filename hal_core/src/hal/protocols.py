@@ -21,6 +21,7 @@ from typing import (
     Self,
     SupportsIndex,
     TypedDict,
+    TypeVar,
     Unpack,
     runtime_checkable,
 )
@@ -36,6 +37,7 @@ from hal._engine.wait_lists import Signals
 from hal._memory.report import MemoryHeap, MemoryQuery, MemoryStatistics
 from hal._memory.usage import BufferUsage
 from hal._transfers.arrays import Shape
+from hal._transfers.collective_methods import CollectiveOptions
 from hal.native import DeviceInfo, MemoryType, NativeDevice
 from hal.native_collectives import Participant
 from hal.tickets import BufferTicket, SemaphoreTicket
@@ -48,6 +50,8 @@ if TYPE_CHECKING:
 __all__ = [
     "Buffer",
     "Callback",
+    "CollectiveOptions",
+    "Collectives",
     "CommandBuffer",
     "CudaArray",
     "CudaStream",
@@ -64,6 +68,9 @@ __all__ = [
     "Tensor",
     "Waits",
 ]
+
+_Place_contra = TypeVar("_Place_contra", contravariant=True)
+_Made_co = TypeVar("_Made_co", covariant=True)
 
 
 @runtime_checkable
@@ -186,7 +193,85 @@ class Executable(Protocol):
 
 
 @runtime_checkable
-class CommandBuffer(Protocol):
+class Collectives(Protocol[_Place_contra, _Made_co]):
+    """What several ranks take part in; for queues and recordings."""
+
+    def all_reduce(
+        self,
+        buffer: _Place_contra,
+        target: _Place_contra | None = None,
+        *,
+        group: Participant,
+        op: str = "sum",
+        **options: Unpack[CollectiveOptions],
+    ) -> _Made_co: ...
+    def reduce(
+        self,
+        buffer: _Place_contra,
+        target: _Place_contra | None = None,
+        *,
+        group: Participant,
+        root: SupportsIndex = 0,
+        op: str = "sum",
+        **options: Unpack[CollectiveOptions],
+    ) -> _Made_co: ...
+    def broadcast(
+        self,
+        buffer: _Place_contra,
+        target: _Place_contra | None = None,
+        *,
+        group: Participant,
+        root: SupportsIndex = 0,
+        **options: Unpack[CollectiveOptions],
+    ) -> _Made_co: ...
+    def all_gather(
+        self,
+        buffer: _Place_contra,
+        target: _Place_contra,
+        *,
+        group: Participant,
+        **options: Unpack[CollectiveOptions],
+    ) -> _Made_co: ...
+    def reduce_scatter(
+        self,
+        buffer: _Place_contra,
+        target: _Place_contra,
+        *,
+        group: Participant,
+        op: str = "sum",
+        **options: Unpack[CollectiveOptions],
+    ) -> _Made_co: ...
+    def all_to_all(
+        self,
+        buffer: _Place_contra,
+        target: _Place_contra,
+        *,
+        group: Participant,
+        **options: Unpack[CollectiveOptions],
+    ) -> _Made_co: ...
+    def send(
+        self,
+        buffer: _Place_contra,
+        *,
+        group: Participant,
+        peer: SupportsIndex,
+        **options: Unpack[CollectiveOptions],
+    ) -> _Made_co: ...
+    def receive(
+        self,
+        buffer: _Place_contra,
+        *,
+        group: Participant,
+        peer: SupportsIndex,
+        **options: Unpack[CollectiveOptions],
+    ) -> _Made_co: ...
+    def group_barrier(
+        self, *, group: Participant, **options: Unpack[CollectiveOptions]
+    ) -> _Made_co: ...
+
+
+@runtime_checkable
+class CommandBuffer(Collectives["_Memory", None], Protocol):
     """A recording of operations that are submitted together, as often as wanted (C1, C2)."""
 
     @property
@@ -236,56 +321,6 @@ class CommandBuffer(Protocol):
         writes: Sequence[str] = (),
         name: str | None = None,
     ) -> None: ...
-    def all_reduce(
-        self,
-        buffer: _Memory,
-        target: _Memory | None = None,
-        *,
-        group: Participant,
-        op: str = "sum",
-        name: str | None = None,
-    ) -> None: ...
-    def reduce(
-        self,
-        buffer: _Memory,
-        target: _Memory | None = None,
-        *,
-        group: Participant,
-        root: SupportsIndex = 0,
-        op: str = "sum",
-        name: str | None = None,
-    ) -> None: ...
-    def broadcast(
-        self,
-        buffer: _Memory,
-        target: _Memory | None = None,
-        *,
-        group: Participant,
-        root: SupportsIndex = 0,
-        name: str | None = None,
-    ) -> None: ...
-    def all_gather(
-        self, buffer: _Memory, target: _Memory, *, group: Participant, name: str | None = None
-    ) -> None: ...
-    def reduce_scatter(
-        self,
-        buffer: _Memory,
-        target: _Memory,
-        *,
-        group: Participant,
-        op: str = "sum",
-        name: str | None = None,
-    ) -> None: ...
-    def all_to_all(
-        self, buffer: _Memory, target: _Memory, *, group: Participant, name: str | None = None
-    ) -> None: ...
-    def send(
-        self, buffer: _Memory, *, group: Participant, peer: SupportsIndex, name: str | None = None
-    ) -> None: ...
-    def receive(
-        self, buffer: _Memory, *, group: Participant, peer: SupportsIndex, name: str | None = None
-    ) -> None: ...
-    def group_barrier(self, *, group: Participant, name: str | None = None) -> None: ...
     def barrier(self) -> None: ...
     def create_event(self, *, name: str | None = None) -> hal.CommandEvent: ...
     def signal_event(self, event: hal.CommandEvent) -> None: ...
@@ -304,7 +339,7 @@ class Order(TypedDict, total=False):
 
 
 @runtime_checkable
-class Queue(Protocol):
+class Queue(Collectives["hal.Buffer", "hal.Submission"], Protocol):
     """A queue of operations for one native stream of a device (Q1 to Q6)."""
 
     @property
@@ -375,56 +410,6 @@ class Queue(Protocol):
     ) -> hal.Buffer: ...
     def dealloca(self, buffer: hal.Buffer, **order: Unpack[Order]) -> hal.Submission: ...
     def barrier(self, **order: Unpack[Order]) -> hal.Submission: ...
-    def all_reduce(
-        self,
-        buffer: hal.Buffer,
-        target: hal.Buffer | None = None,
-        *,
-        group: Participant,
-        op: str = "sum",
-        **order: Unpack[Order],
-    ) -> hal.Submission: ...
-    def reduce(
-        self,
-        buffer: hal.Buffer,
-        target: hal.Buffer | None = None,
-        *,
-        group: Participant,
-        root: SupportsIndex = 0,
-        op: str = "sum",
-        **order: Unpack[Order],
-    ) -> hal.Submission: ...
-    def broadcast(
-        self,
-        buffer: hal.Buffer,
-        target: hal.Buffer | None = None,
-        *,
-        group: Participant,
-        root: SupportsIndex = 0,
-        **order: Unpack[Order],
-    ) -> hal.Submission: ...
-    def all_gather(
-        self, buffer: hal.Buffer, target: hal.Buffer, *, group: Participant, **order: Unpack[Order]
-    ) -> hal.Submission: ...
-    def reduce_scatter(
-        self,
-        buffer: hal.Buffer,
-        target: hal.Buffer,
-        *,
-        group: Participant,
-        op: str = "sum",
-        **order: Unpack[Order],
-    ) -> hal.Submission: ...
-    def all_to_all(
-        self, buffer: hal.Buffer, target: hal.Buffer, *, group: Participant, **order: Unpack[Order]
-    ) -> hal.Submission: ...
-    def send(
-        self, buffer: hal.Buffer, *, group: Participant, peer: SupportsIndex, **order: Unpack[Order]
-    ) -> hal.Submission: ...
-    def receive(
-        self, buffer: hal.Buffer, *, group: Participant, peer: SupportsIndex, **order: Unpack[Order]
-    ) -> hal.Submission: ...
-    def group_barrier(self, *, group: Participant, **order: Unpack[Order]) -> hal.Submission: ...
     def timestamp(self, **order: Unpack[Order]) -> hal.Timestamp: ...
     @property
     def stream_handle(self) -> int: ...

@@ -60,8 +60,8 @@ class CollectiveNode(NamedTuple):
 def collective(
     device: DeviceCore,
     slots: Slots,
-    group: object,
     kind: str,
+    group: object,
     source: object,
     target: object,
     op: object,

@@ -10,18 +10,18 @@ import numpy as np
 
 from hal._commands import nodes
 from hal._commands.bindings import SlotRules
-from hal._commands.collectives import Gathering
+from hal._commands.collectives import Gathering, collective
 from hal._commands.events import CommandEvent
-from hal._commands.group_commands import GroupCommands
 from hal._commands.instances import SlotUses
 from hal._commands.lowering import lower
 from hal._commands.parts import Recorded, cut
 from hal._commands.playback import Playback, Stage, Stages
-from hal._commands.recorder import Group, On
+from hal._commands.recorder import Group, On, Recorder
 from hal._commands.slots import Slot, Slots
 from hal._engine.stream import StreamQueue
 from hal._memory.core import DeviceCore
 from hal._memory.extent import check_allocation
+from hal._transfers.collective_methods import Collectives
 from hal.arguments import as_choice, as_name
 from hal.errors import ArgumentTypeError, ClosedError, InvalidArgumentError
 from hal.native import IndirectLaunchNode, LaunchNode, MemoryType, PeerCopyNode
@@ -41,7 +41,7 @@ _KINDS: Final = ("compute", "upload", "download")
 """The queues that every device has, by the names that `hal.Queues` gives them."""
 
 
-class CommandBuffer(GroupCommands):
+class CommandBuffer(Recorder, Collectives["Buffer | Slot", None]):
     """A recording of operations that runs on a queue as often as wanted.
 
     Made by `Device.record`. Leaving the ``with`` block calls `end`. After that it
@@ -370,6 +370,11 @@ class CommandBuffer(GroupCommands):
             direct,
             is_host=is_host,
         )
+
+    def _gather(self, kind: str, *arguments: object, name: str | None = None) -> None:
+        """Record an operation of a group."""
+        verb = "group_barrier" if kind == "barrier" else kind
+        self._add("collective", verb, name, collective, kind, *arguments)
 
     def _is_graph(self, native: NativeDevice, nodes: Sequence[Node]) -> bool:
         """Return whether commands run as a native graph.

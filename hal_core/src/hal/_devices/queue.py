@@ -18,7 +18,6 @@ from hal._buffers.buffer import Buffer
 from hal._commands.bindings import Bindings
 from hal._commands.command_buffer import CommandBuffer
 from hal._commands.executions import check_execution, execute_parts, once
-from hal._devices.group_operations import GroupOperations
 from hal._engine import external, timelines
 from hal._engine.context import DeviceContext
 from hal._engine.fence import Waits
@@ -34,6 +33,8 @@ from hal._engine.timestamps import Timer, Timestamp, check_timestamps, record
 from hal._engine.wait_lists import Signals
 from hal._kernels.dispatch import Grid, check_dispatch
 from hal._transfers import files, peer_copies, transfers
+from hal._transfers.collective_methods import Collectives
+from hal._transfers.collectives import enter
 from hal._transfers.files import File
 from hal.arguments import as_function, as_seconds
 from hal.errors import HalError, ReentrantCallError
@@ -46,7 +47,7 @@ if TYPE_CHECKING:
     from hal._kernels.executable import Kernel
 
 
-class Queue(StreamQueue, GroupOperations):
+class Queue(StreamQueue, Collectives[Buffer, Submission]):
     """A queue of operations for one native stream of a device.
 
     Every method that submits returns a `Submission` at once, whatever its
@@ -408,6 +409,12 @@ class Queue(StreamQueue, GroupOperations):
         those of `wait_external`. Returns the submission that it waited for.
         """
         return external.notify(self, stream, event, wait, timeout)
+
+    def _gather(
+        self, kind: str, *arguments: object, wait: Waits = (), signal: Signals = ()
+    ) -> Submission:
+        """Submit an operation of a group."""
+        return enter(self, self._device, wait, signal, kind, *arguments)
 
     @property
     def stream_handle(self) -> int:

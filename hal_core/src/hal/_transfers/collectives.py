@@ -170,14 +170,14 @@ def _fail(step: EngineStep, submission: Submission, error: BaseException) -> Non
 def enter(
     queue: StreamQueue,
     device: DeviceCore,
-    group: object,
+    wait: Waits,
+    signal: Signals,
     kind: str,
+    group: object,
     source: object,
     target: object,
     op: object,
     root: object,
-    wait: Waits,
-    signal: Signals,
 ) -> Submission:
     """Check an operation of a group, and have the group submit it."""
     device._live()
