@@ -129,6 +129,15 @@ result = [device.info.name, device.info.index, total, refused, [d.spec for d in 
     ]
 
 
+def test_opening_a_device_imports_none_of_what_is_slow(environment):
+    code = """
+import hal, sys
+hal.create_device("acme").close()
+result = sorted({"importlib.metadata", "importlib.resources", "email"} & set(sys.modules))
+"""
+    assert environment.run(code, "hal-acme") == []
+
+
 def test_a_vendors_events(environment):
     code = """
 import ctypes, threading

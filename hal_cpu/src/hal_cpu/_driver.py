@@ -17,7 +17,7 @@ import sys
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
-from importlib import resources
+from pathlib import Path
 from typing import Final
 
 from hal.errors import BackendUnavailableError, OperationError
@@ -378,7 +378,7 @@ def _declare_graphs(library: ctypes.CDLL) -> None:
 
 def _build_runtime(compiler: _toolchain.Compiler) -> bytes:
     """Return the runtime's shared object."""
-    folder = resources.files("hal_cpu")
+    folder = Path(__file__).parent
     headers = (
         "enqueue.h",
         "faults.h",

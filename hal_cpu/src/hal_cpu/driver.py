@@ -8,7 +8,6 @@ import os
 import platform
 import uuid
 from collections.abc import Mapping, Sequence
-from importlib import metadata
 from typing import Final
 
 from hal.errors import BackendUnavailableError, InvalidArgumentError
@@ -106,17 +105,9 @@ def _describe(index: int, compiler: str) -> DeviceInfo:
         max_threads_per_block=1024,
         max_shared_memory=_image.MAX_SHARED_MEMORY,
         warp_size=32,
-        driver=f"hal-cpu {_version()}, {compiler}",
+        driver=compiler,
         properties={"page_size": page},
     )
-
-
-def _version() -> str:
-    """Return this distribution's version."""
-    try:
-        return metadata.version("hal-cpu")
-    except metadata.PackageNotFoundError:
-        return "(not installed)"
 
 
 @functools.cache

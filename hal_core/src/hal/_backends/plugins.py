@@ -14,19 +14,16 @@ import errno
 import traceback
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeVar
+from typing import Any, Final, Literal, NamedTuple, TypeVar
 
 import pluggy
 
+from hal._backends.installed import EntryPoint
 from hal._base.sync import Lock, get_ident
 from hal.arguments import is_a_handlers
 from hal.errors import BackendUnavailableError, HalError, PluginError, UnimplementedError
 from hal.native import DeviceInfo, NativeCompiler, NativeDriver
 from hal.plugin import NATIVE_API, Backend, HookSpecification
-
-if TYPE_CHECKING:
-    from importlib.metadata import EntryPoint
-
 
 _Result = TypeVar("_Result")
 _State = Literal["installed", "available", "unavailable", "broken"]
@@ -96,18 +93,17 @@ class Plugin:
         "_cause",
         "_compiler",
         "_driver",
+        "_entry_point",
         "_is_inherited",
         "_lock",
         "_opener",
         "_reason",
-        "distribution",
         "name",
-        "version",
     )
 
     def __init__(self, entry_point: EntryPoint) -> None:
         self.name = entry_point.name
-        self.distribution, self.version = _distribution(entry_point)
+        self._entry_point = entry_point
         self._backend: Backend | None = None
         self._reason = ""
         self._cause: BaseException | None = None
@@ -127,13 +123,13 @@ class Plugin:
     @property
     def title(self) -> str:
         """Its name in error messages."""
-        origin = f"{self.distribution} {self.version}".strip() or "of no known distribution"
+        origin = " ".join(_distribution(self._entry_point)).strip() or "of no known distribution"
         return f"backend {self.name!r} ({origin})"
 
-    def load(self, entry_point: EntryPoint) -> None:
+    def load(self) -> None:
         """Load the record, or keep why that failed."""
         try:
-            self._backend = _load(entry_point)
+            self._backend = _load(self._entry_point)
         except PluginError as error:
             self.reject(str(error))
         except (Exception, SystemExit) as error:
@@ -169,7 +165,7 @@ class Plugin:
             else:
                 state = "available"
         summary = "" if self._backend is None else self._backend.summary
-        return BackendStatus(self.name, state, reason, summary, self.distribution, self.version)
+        return BackendStatus(self.name, state, reason, summary, *_distribution(self._entry_point))
 
     def driver(self) -> NativeDriver:
         """Return the driver, opened on first use and kept."""
@@ -275,7 +271,7 @@ def load_all(entry_points: Iterable[EntryPoint]) -> tuple[Plugin, ...]:
             plugin = Plugin(entry_point)
             plugins.append(plugin)
             if len(claims) == 1:
-                plugin.load(entry_point)
+                plugin.load()
                 continue
             claimants = " and ".join(sorted(_distribution(claim)[0] or "?" for claim in claims))
             plugin.reject(f"{claimants} both provide {name!r}; uninstall one of them")

@@ -13,10 +13,11 @@ from __future__ import annotations
 import numbers
 import os
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn
+from typing import Final, NamedTuple, NoReturn
 
 import numpy as np
 
+from hal._backends.installed import EntryPoint, entry_points
 from hal._backends.plugins import BackendStatus, DeviceDescription, Plugin, load_all
 from hal._base.process import refuse_after_fork
 from hal._base.sync import Lock, get_ident
@@ -31,10 +32,6 @@ from hal.errors import (
 )
 from hal.native import NativeCompiler, NativeDriver
 from hal.plugin import ENTRY_POINT_GROUP, Backend
-
-if TYPE_CHECKING:
-    from importlib.metadata import EntryPoint
-
 
 _FIRST_PARTY: Final = {"cpu": "hal_cpu", "cuda": "hal_cuda", "hip": "hal_hip"}
 """Distributions that an error may tell the user to install, by backend name."""
@@ -77,8 +74,8 @@ class Registry:
     Any thread may call any method.
     """
 
-    def __init__(self, entry_points: Callable[[], Iterable[EntryPoint]] | None = None) -> None:
-        self._entry_points = entry_points or _installed_entry_points
+    def __init__(self, find: Callable[[], Iterable[EntryPoint]]) -> None:
+        self._entry_points = find
         self._plugins: tuple[Plugin, ...] | None = None
         self.renew()
 
@@ -208,13 +205,6 @@ class Registry:
         return matches[0]
 
 
-def _installed_entry_points() -> Iterable[EntryPoint]:
-    """Return every installed plugin's entry point."""
-    from importlib import metadata  # noqa: PLC0415 - 10 ms, for the first device
-
-    return metadata.entry_points(group=ENTRY_POINT_GROUP)
-
-
 def _parse_parameters(spec: str, query: str) -> dict[str, str]:
     """Return the parameters after the question mark."""
     parameters: dict[str, str] = {}
@@ -270,7 +260,7 @@ def _raise_not_found(name: str, installed: list[str]) -> NoReturn:
     raise BackendNotFoundError(message)
 
 
-_registry: Final = Registry()
+_registry: Final = Registry(lambda: entry_points(ENTRY_POINT_GROUP))
 os.register_at_fork(after_in_child=_registry.renew)
 resolve: Final = _registry.resolve
 compiler_of: Final = _registry.compiler_of
