@@ -172,7 +172,7 @@ PyObject *release_some(PyObject *module, PyObject *args) {
 /* signal(semaphore, value) */
 enum answer signal_shortcut(PyObject *const *args, Py_ssize_t count, PyObject *names, PyObject **result) {
   long long value;
-  if (count != 2 || names || Py_TYPE(args[0]) != engine.Semaphore) return NOT_MINE;
+  if (count != 2 || names || !PyObject_TypeCheck(args[0], engine.Semaphore)) return NOT_MINE;
   if (!small_int(args[1], &value) || value < 0 || value > LLONG_MAX / 2 - 1) return NOT_MINE;
   PyObject *timeline = args[0];
   if (!enter()) return NOT_MINE;

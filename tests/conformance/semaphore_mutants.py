@@ -19,7 +19,11 @@ SEMAPHORES = (
     (
         "a failure stays in its process",
         [f"{PROCESSES}test_values_and_failures_cross_s4"],
-        ("hal._engine.shared_semaphore", "if region.failure() is None:", "if False:"),
+        (
+            "hal._engine.shared_semaphore",
+            "if is_news := region.failure() is None:",
+            "if is_news := False:",
+        ),
     ),
     (
         "the dead are waited for",

@@ -44,6 +44,25 @@ def case_two_threads_answer_each_other_s2(device):
     assert (there.query(), back.query()) == (rounds, rounds)
 
 
+def case_a_value_of_another_process_takes_no_step_of_python_s2(device):
+    """Signalled on the one side, taken over on the other: by C, as any signal."""
+    here = hal.create_semaphore(shareable=True)
+    there = device.open(here.share())  # as another process has it
+    there._link.region.set_awake(1)  # the thread that watches takes nothing over
+    with Calls() as calls:
+        for value in range(1, 9):
+            here.signal(value)
+            assert there.query() == value
+    assert not {"act", "Semaphore.signal", "signal_again"} & calls.names.keys()
+    used = device.allocate(8)
+    blocked = device.queue.fill(used, 1, wait=here.at(20), signal=there.at(30))
+    here.signal(20)
+    blocked.wait(30)
+    here.wait(30, 30)
+    there.signal(31)
+    assert here.query() == 31
+
+
 def case_a_wait_ends_with_a_failure_and_with_its_time_s6(device):
     for timeout in (0, 20e-6, 1e-3):
         try:

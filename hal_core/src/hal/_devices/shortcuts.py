@@ -21,7 +21,7 @@ from hal._commands.instances import Instance, InstancePool, Lease, Replica
 from hal._commands.playback import Playback
 from hal._devices import queue
 from hal._devices.queue import Queue
-from hal._engine import progress, timelines
+from hal._engine import progress, shared_semaphore, timelines
 from hal._engine.context import DeviceContext
 from hal._engine.events import Event, EventPool
 from hal._engine.operation import DONE, ISSUED, ISSUING, Operation
@@ -82,6 +82,7 @@ _METHODS: Final[tuple[tuple[type | ModuleType, str, str], ...]] = (
     (blocking, "write", "write"),
     (buffer, "wait_before", "wait_before"),
     (queue, "submit", "submit"),
+    (shared_semaphore, "signal_again", "signal"),  # that of a value of another process
 )
 """A class, its method, and the name of the shortcut; or a module, and a function that it calls."""
 

@@ -168,25 +168,17 @@ class Link:
         semaphore, region = self._semaphore(), self.region
         if semaphore is None or region.slot < 0:
             return
-        is_news = False
         failure = semaphore._failure
         if failure is not None:
-            if region.failure() is None:
+            if is_news := region.failure() is None:
                 region.fail(*_words(failure))
-                is_news = True
         else:
-            with self._lock:
-                is_news = self._raise(semaphore)
+            with self._lock:  # a thread that raises it later publishes that itself
+                value = semaphore._value
+                if is_news := value > region.value():
+                    region.raise_to(value)
         if is_news:
             self._watch.ring(region)
-
-    def _raise(self, semaphore: SharedSemaphore) -> bool:
-        """Write the value if it is above all that processes have written; with the lock."""
-        is_news = False
-        while (value := semaphore._value) > self.region.value():
-            self.region.raise_to(value)
-            is_news = True
-        return is_news
 
     def expect(self) -> None:
         """Publish what an operation signals, once that is reached: somebody makes a timepoint."""
