@@ -107,8 +107,7 @@ if not _TYPE_CHECKING:
                 return metadata.version("hal-core")
             except metadata.PackageNotFoundError:  # run from a source tree that is not installed
                 return "0"
-        message = f"module 'hal' has no attribute {name!r}"
-        raise AttributeError(message)
+        raise AttributeError(f"module 'hal' has no attribute {name!r}")
 
 
 _kinds = (

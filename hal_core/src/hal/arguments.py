@@ -141,8 +141,7 @@ def _code_of_call(handler: object) -> object:
 def as_int(value: object, rule: str) -> int:
     """Return an int of any type as an int; raise the rule for what is accepted."""
     if isinstance(value, (bool, np.bool_)) or not hasattr(type(value), "__index__"):
-        message = f"{rule}, not {type(value).__name__}"
-        raise ArgumentTypeError(message)
+        raise ArgumentTypeError(f"{rule}, not {type(value).__name__}")
     return ask(operator.index, value, rule)
 
 
@@ -182,8 +181,7 @@ def as_seconds(timeout: SupportsFloat) -> float:
     elif _is_real(timeout):
         given = ask(float, timeout, _SECONDS)
     else:
-        message = f"{_SECONDS}, not {kind.__name__}"
-        raise ArgumentTypeError(message)
+        raise ArgumentTypeError(f"{_SECONDS}, not {kind.__name__}")
     if given > _LONGEST:  # type: ignore[operator]
         return _LONGEST
     if not given >= 0:  # type: ignore[operator] # a NaN is not either
@@ -208,8 +206,7 @@ def as_flag(value: object, what: str) -> bool:
         return value is True
     if isinstance(value, np.bool_):
         return bool(value)
-    message = f"{what} is True or False, not {shown(value)}"
-    raise ArgumentTypeError(message)
+    raise ArgumentTypeError(f"{what} is True or False, not {shown(value)}")
 
 
 def number_of(digits: str) -> int:
@@ -226,8 +223,7 @@ def as_text(value: object, rule: str) -> str:
     if type(value) is str:
         return value
     if not isinstance(value, str):
-        message = f"{rule}, not {type(value).__name__}"
-        raise ArgumentTypeError(message)
+        raise ArgumentTypeError(f"{rule}, not {type(value).__name__}")
     return str.__str__(value)
 
 
@@ -258,8 +254,7 @@ def as_path(value: object, what: str) -> str:
         path = ask(os.fspath, value, rule)
     text = os.fsdecode(bytes(path)) if isinstance(path, bytes) else str.__str__(path)
     if not text or "\0" in text:
-        message = f"{what}: {shown(text)} is no path"
-        raise InvalidArgumentError(message)
+        raise InvalidArgumentError(f"{what}: {shown(text)} is no path")
     return text
 
 
@@ -287,22 +282,19 @@ def as_array(value: object, what: str) -> NDArray[Any]:
 def as_dtype(dtype: DTypeLike) -> np.dtype[Any]:
     """Return a numpy type; raise if it is not one. ``"bfloat16"`` is one (`hal.bfloat16`)."""
     if not isinstance(dtype, _DTYPES):
-        message = f"{shown(dtype)} is no numpy dtype"
-        raise ArgumentTypeError(message)
+        raise ArgumentTypeError(f"{shown(dtype)} is no numpy dtype")
     if type(dtype) is str and dtype == bfloat16.NAME:
         return bfloat16.dtype()
     try:
         found: np.dtype[Any] = ask(np.dtype, dtype, "")
     except ArgumentTypeError as error:
-        message = f"{shown(dtype)} is no numpy dtype"
-        raise ArgumentTypeError(message) from error.__cause__
+        raise ArgumentTypeError(f"{shown(dtype)} is no numpy dtype") from error.__cause__
     if found.subdtype is not None:
         base, shape = found.subdtype
-        message = (
+        raise ArgumentTypeError(
             f"{shown(dtype)} is {base} with a shape of its own, {shape}, and that is the array's; "
             f"use the dtype {base}, and reshape what it is read into"
         )
-        raise ArgumentTypeError(message)
     return found
 
 
@@ -316,8 +308,7 @@ def as_items(value: object, rule: str, *, ordered: bool = False) -> tuple[Any, .
         return tuple(value)  # type: ignore[arg-type]
     no_list = isinstance(value, _NO_LISTS) or (ordered and isinstance(value, AbstractSet))
     if no_list or not hasattr(type(value), "__iter__"):
-        message = f"{rule}, not {type(value).__name__}"
-        raise ArgumentTypeError(message)
+        raise ArgumentTypeError(f"{rule}, not {type(value).__name__}")
     return ask(tuple, value, rule)
 
 
@@ -330,16 +321,14 @@ def as_names(value: object, what: str) -> tuple[str, ...]:
 def as_mapping(value: object, rule: str) -> dict[Any, Any]:
     """Return a mapping as a new dictionary."""
     if not isinstance(value, Mapping):
-        message = f"{rule}, not {type(value).__name__}"
-        raise ArgumentTypeError(message)
+        raise ArgumentTypeError(f"{rule}, not {type(value).__name__}")
     return ask(_copied, value, rule)
 
 
 def as_function(value: object, what: str) -> Callable[..., Any]:
     """Return a callable; raise if it is not one."""
     if not callable(value):
-        message = f"{what} takes a function, not {type(value).__name__}"
-        raise ArgumentTypeError(message)
+        raise ArgumentTypeError(f"{what} takes a function, not {type(value).__name__}")
     return value
 
 

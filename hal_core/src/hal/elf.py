@@ -166,8 +166,7 @@ def symbols(image: bytes, listed: list[Section] | None = None) -> Iterator[Symbo
             continue
         left -= table.size
         if left < 0 or table.start + table.size > len(image) or table.link >= len(listed):
-            message = "its symbol tables overlap, or end behind the file's end"
-            raise ValueError(message)
+            raise ValueError("its symbol tables overlap, or end behind the file's end")
         names = listed[table.link]
         last = table.start + table.size - _SYMBOL.size
         for position in range(table.start, last + 1, _SYMBOL.size):
@@ -176,8 +175,7 @@ def symbols(image: bytes, listed: list[Section] | None = None) -> Iterator[Symbo
             end = image.find(b"\0", first, names.start + names.size)
             letters -= end - first
             if end < 0 or letters < 0:
-                message = "the names of its symbols overlap, or have no end"
-                raise ValueError(message)
+                raise ValueError("the names of its symbols overlap, or have no end")
             name = image[first:end].decode(errors="replace")
             fields = (table.kind, info >> 4, info & 15, section, value, size, other)
             yield Symbol(name, *fields)
@@ -222,8 +220,7 @@ def notes(image: bytes) -> Iterator[tuple[bytes, int, bytes]]:
         left -= size
         end = start + size
         if left < 0 or end > len(image):
-            message = "its notes overlap, or end behind the file's end"
-            raise ValueError(message)
+            raise ValueError("its notes overlap, or end behind the file's end")
         position = start
         while position + _NOTE.size <= end:
             name_size, content_size, number = _NOTE.unpack_from(image, position)
@@ -238,8 +235,7 @@ def _table(
 ) -> Iterator[tuple[int, ...]]:
     """Return the entries of a table that the header tells the place of."""
     if not is_readable(image):
-        message = "it is no 64-bit little-endian ELF file"
-        raise ValueError(message)
+        raise ValueError("it is no 64-bit little-endian ELF file")
     (start,) = struct.unpack_from("<Q", image, start_at)
     size, count = struct.unpack_from("<HH", image, count_at)
     if not start or not count:

@@ -103,8 +103,7 @@ class NativeCompiler(ABC):
 
         Raises `CompilationError` with the linker's log.
         """
-        message = "it links no images"
-        raise UnimplementedError(message)
+        raise UnimplementedError("it links no images")
 
     def image_info(self, image: bytes, target: str) -> ImageInfo:
         """Return what an image that another compiler made says of itself, without loading it.
@@ -115,8 +114,7 @@ class NativeCompiler(ABC):
         says one.
         """
         if not target:
-            message = "its images do not say what they are for"
-            raise OperationError(message)
+            raise OperationError("its images do not say what they are for")
         return ImageInfo(target)
 
     def target_of(self, info: DeviceInfo) -> str:

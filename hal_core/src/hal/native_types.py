@@ -196,11 +196,9 @@ class CompileRequest:
         """Check the macros."""
         for name, value in self.defines.items():
             if not _MACRO.fullmatch(name):
-                message = f"defines: {name!r} is no name of a macro"
-                raise InvalidArgumentError(message)
+                raise InvalidArgumentError(f"defines: {name!r} is no name of a macro")
             if "\n" in value or "\r" in value:
-                message = f"defines: the value of {name!r} has a line break"
-                raise InvalidArgumentError(message)
+                raise InvalidArgumentError(f"defines: the value of {name!r} has a line break")
 
     @property
     def macros(self) -> str:

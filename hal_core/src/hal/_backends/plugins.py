@@ -187,8 +187,7 @@ class Plugin:
             return self._compiler
         backend = self.backend()
         if backend.compiler is None:
-            message = f"{self.title} has no compiler: its devices load images only"
-            raise UnimplementedError(message)
+            raise UnimplementedError(f"{self.title} has no compiler: its devices load images only")
         with self._exclusively():
             if self._compiler is None:
                 self._compiler = self._made(backend.compiler, NativeCompiler, "compiler()")

@@ -14,8 +14,7 @@ def check_index(value: object, what: str) -> int:
     else:
         number = as_int(value, f"{what} is a number of bytes as an int")
     if number < 0:
-        message = f"{what} is 0 or more bytes; {shown(number)} was given"
-        raise InvalidArgumentError(message)
+        raise InvalidArgumentError(f"{what} is 0 or more bytes; {shown(number)} was given")
     return number
 
 
@@ -49,11 +48,10 @@ def is_same_range(distance: int, length: int, first: int, into: int) -> bool:
     """
     if abs(distance) >= length or not distance:
         return not distance
-    message = (
+    raise InvalidArgumentError(
         f"copy: {length} bytes from offset {first} to offset {into} overlap in the same memory; "
         "copy through another buffer"
     )
-    raise InvalidArgumentError(message)
 
 
 def explain_range(what: str, start: int, length: int | None, thing: str, size: int) -> str:

@@ -54,8 +54,7 @@ def _again(error: BaseException) -> BaseException:
     kind = type(error)
     base: Any = next(each for each in kind.__mro__ if each.__module__ == "builtins")
     if issubclass(base, BaseExceptionGroup):
-        message = "its members would be the same"
-        raise TypeError(message)
+        raise TypeError("its members would be the same")
     again: BaseException = base.__new__(kind, *error.args)
     base.__init__(again, *error.args)
     vars(again).update(vars(error))
@@ -200,5 +199,4 @@ def _blank(kind: type[HalError]) -> HalError:
             except TypeError:
                 continue  # another base decides
             return made
-    message = f"{kind.__name__} cannot be made"
-    raise TypeError(message)
+    raise TypeError(f"{kind.__name__} cannot be made")

@@ -23,11 +23,10 @@ def refuse_copies(*kinds: type) -> None:
 
 
 def _refuse(what: object) -> NoReturn:
-    message = (
+    raise ArgumentTypeError(
         f"a {type(what).__name__} belongs to this process and is one: it can be neither copied nor "
         "pickled; pass what it is made of (a device's name, an array), and make another there"
     )
-    raise ArgumentTypeError(message)
 
 
 def note_fork() -> None:
@@ -44,9 +43,8 @@ def refuse_after_fork() -> None:
 
 def refuse(*_: object, **__: object) -> NoReturn:
     """Raise `ClosedError`: a device was opened before the fork."""
-    message = (
+    raise ClosedError(
         f"process {os.getpid()} was forked from one that had opened a device, whose context does "
         "not survive a fork; fork before the first device is opened, or start the process with the "
         "'spawn' method, and open the device there"
     )
-    raise ClosedError(message)

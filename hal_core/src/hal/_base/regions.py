@@ -132,19 +132,17 @@ class Region:
         Raises `UnimplementedError` on a system without what it needs, and `OutOfMemoryError`.
         """
         if not futex.is_available() or not hasattr(os, "memfd_create"):
-            message = (
+            raise UnimplementedError(
                 "sharing between processes needs Linux on a 64-bit machine; elsewhere, send the "
                 "bytes, as in buffer.numpy()"
             )
-            raise UnimplementedError(message)
         while before_first:
             before_first.pop()()
         if size > _available():  # the system promises more than it has, and kills processes later
-            message = (
+            raise OutOfMemoryError(
                 f"{size:,} bytes of shared memory were asked for, and the system has "
                 f"{_available():,} available; close other buffers, or ask for less"
             )
-            raise OutOfMemoryError(message)
         secret = os.urandom(16)
         flags = os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING
         try:
@@ -162,12 +160,11 @@ class Region:
                 os.close(fd)
                 raise
         except OSError as error:
-            message = (
+            raise OutOfMemoryError(
                 f"{size:,} bytes of shared memory were asked for, and the system gives none "
                 f"({error.strerror}); close other buffers, or raise the limits of memory and of "
                 "open files"
-            )
-            raise OutOfMemoryError(message) from error
+            ) from error
         head = _HEAD.pack(_MAGIC, _KINDS[kind], secret, size)
         region._map[: len(head)] = head
         return region
@@ -186,11 +183,10 @@ class Region:
             )
             raise InvalidArgumentError(message)
         if ticket.user != os.geteuid():
-            message = (
+            raise InvalidArgumentError(
                 f"{what} is of user {ticket.user}, and this process runs as user {os.geteuid()}; "
                 "share between processes of one user"
             )
-            raise InvalidArgumentError(message)
         if started_at(ticket.process) != ticket.started:
             message = (
                 f"{what} cannot be opened: that process has ended; share again from one that runs"
@@ -214,11 +210,10 @@ class Region:
         except (FileNotFoundError, ProcessLookupError):
             raise closed from None
         except OSError as error:
-            message = (
+            raise InvalidArgumentError(
                 f"{what} cannot be opened: the system refuses it ({error.strerror}); both "
                 "processes must be of one user, in one container"
-            )
-            raise InvalidArgumentError(message) from error
+            ) from error
         region = None
         try:
             found, there = _head_of(fd, kind)
@@ -261,8 +256,7 @@ class Region:
         words, own = self._words, os.getpid()
         with self._locked():
             if words[_IS_SHUT]:
-                message = f"the {self.kind} was closed by the process that shared it"
-                raise ClosedError(message)
+                raise ClosedError(f"the {self.kind} was closed by the process that shared it")
             number = self._free_slot()
             base = _SLOTS + 8 * number
             words[base + _PROCESS] = own
@@ -285,11 +279,10 @@ class Region:
         for number in range(_MEMBERS):
             if self._words[_SLOTS + 8 * number + _STATE] != _JOINED:
                 return number
-        message = (
+        raise InvalidArgumentError(
             f"a shared {self.kind} has at most {_MEMBERS} users at a time, and it has them; close "
             "it elsewhere, or share another"
         )
-        raise InvalidArgumentError(message)
 
     def leave(self) -> None:
         """Give the slot back; its value stays. May be called twice."""

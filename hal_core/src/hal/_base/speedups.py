@@ -44,8 +44,7 @@ def _load() -> tuple[ModuleType | None, str]:
             return found, ""
         reason = _STALE
     if wanted == "require":
-        message = f"HAL_SPEEDUPS=require: {reason}"
-        raise ImportError(message) from cause
+        raise ImportError(f"HAL_SPEEDUPS=require: {reason}") from cause
     if cause is None:
         warnings.warn(f"{reason}; until then hal is slower", RuntimeWarning, stacklevel=2)
     return None, reason

@@ -51,12 +51,11 @@ def start_thread(name: str, target: Callable[[], None]) -> None:
     try:
         threading.Thread(target=target, name=name, daemon=True).start()
     except (RuntimeError, MemoryError) as error:
-        message = (
+        raise OperationError(
             f"the thread {name} was asked for, and the system starts none ({error}); end threads "
             "or processes, or raise their limit (ulimit -u, pids.max of the container) or that of "
             "memory (ulimit -v)"
-        )
-        raise OperationError(message) from error
+        ) from error
 
 
 def yield_thread() -> None:

@@ -93,11 +93,10 @@ def dealloca(
         message = "dealloca takes the whole buffer that alloca returned, and this is a part of it"
         raise InvalidArgumentError(message)
     if storage.recordings and any(each() is not None for each in storage.recordings):
-        message = (
+        raise InvalidArgumentError(
             "dealloca: a recording that uses the buffer directly may be executed again; drop the "
             "recording first, or record a slot or commands.alloca() in the buffer's place"
         )
-        raise InvalidArgumentError(message)
     if type(signal) is not tuple or signal:
         signal = check_signals(signal)
         _check_reachable(storage.source, signal)
@@ -138,11 +137,10 @@ def _check_reachable(source: Submission, signals: tuple[Timepoint, ...]) -> None
             semaphore = wait._semaphore
             # Another value may be signalled by other work.
             if signal._semaphore is semaphore and semaphore._value < wait._value == signal._value:
-                message = (
+                raise InvalidArgumentError(
                     f"dealloca: its signal {semaphore.name}@{signal._value} is what the alloca of "
                     f"this buffer waits for ({semaphore.name}@{wait._value}): neither would run"
                 )
-                raise InvalidArgumentError(message)
 
 
 class Deallocation(Submission):

@@ -238,11 +238,10 @@ class Buffer(Extent):
     def _check_visible(self, storage: Storage) -> None:
         """Raise unless the host sees the memory, and it has an address."""
         if storage.host_address is None:
-            message = (
+            raise UnimplementedError(
                 f"{storage.memory.value} memory of {self._device._name} is not visible to the "
                 "host; copy it with buffer.numpy(), or allocate it with memory='host' or 'managed'"
             )
-            raise UnimplementedError(message)
 
     def numpy(
         self,

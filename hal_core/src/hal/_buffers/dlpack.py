@@ -208,11 +208,10 @@ def check_elements(dtype: np.dtype[Any]) -> None:
     if bfloat16.is_bfloat16(dtype):
         return
     if dtype.kind not in "biufc" or dtype.itemsize > (16 if dtype.kind == "c" else 8):
-        message = (
+        raise ExchangeError(
             f"DLPack has no type for elements of {dtype}; exchange them as bytes, with "
             "buffer.subspan(0, buffer.size, dtype='u1')"
         )
-        raise ExchangeError(message)
     if not dtype.isnative:
         message = f"DLPack knows this machine's byte order only, and {dtype} has the other"
         raise ExchangeError(message)
@@ -232,11 +231,10 @@ def export_array(
     """
     versioned = _NUMPY_HAS_VERSIONS and max_version is not None and max_version >= VERSION
     if not versioned and not array.flags.writeable:
-        message = (
+        raise ExchangeError(
             "the memory is read-only, and DLPack can say so from version 1.0 on only: ask for "
             "max_version=(1, 0) (numpy makes such capsules from 2.1 on), or for copy=True"
         )
-        raise ExchangeError(message)
     asked: dict[str, Any] = {"max_version": VERSION} if versioned else {}
     is_bfloat16 = bfloat16.is_bfloat16(array.dtype)
     capsule = (array.view(np.uint16) if is_bfloat16 else array).__dlpack__(**asked)
@@ -323,11 +321,10 @@ def _dtype(tensor: _Tensor, what: str) -> np.dtype[Any]:
         except TypeError:
             pass
     name = _CODE_NAMES.get(tensor.code, f"DLPack's type code {tensor.code}")
-    message = (
+    raise ExchangeError(
         f"{what}: numpy has no type for its elements ({name}, {tensor.bits} bits, {tensor.lanes} "
         "lanes); view them as integers of that size first, as in tensor.view(torch.int16)"
     )
-    raise ExchangeError(message)
 
 
 def check_copy(copy: object) -> None:

@@ -71,11 +71,10 @@ def exchange_device(buffer: Buffer) -> tuple[int, int]:
     if where is None and storage.host_address is not None:
         where = HOST_DEVICE
     if where is None:
-        message = (
+        raise ExchangeError(
             f"{storage.memory.value} memory of {device._name} cannot be handed out by DLPack: its "
             "backend names no DLPack device; copy it with buffer.numpy()"
         )
-        raise ExchangeError(message)
     return where
 
 
@@ -97,19 +96,17 @@ def export_buffer(
     check_copy(copy)
     dlpack.check_elements(buffer.dtype)
     if wanted not in {where, HOST_DEVICE}:
-        message = (
+        raise ExchangeError(
             f"the buffer is in {describe_device(where)}, and cannot be handed out in "
             f"{describe_device(wanted)}; upload it there from buffer.numpy()"
         )
-        raise ExchangeError(message)
     on_host = where[0] in HOST_KINDS
     moves = wanted != where and not on_host
     if moves and copy is False:
-        message = (
+        raise ExchangeError(
             f"the buffer is in {describe_device(where)}: handing it out in "
             f"{describe_device(wanted)} takes a copy, and copy=False forbids one"
         )
-        raise ExchangeError(message)
     by_stream = wanted == where and where[0] != CPU and not copy
     if by_stream:
         _order_consumer(buffer.device, where, number)
@@ -184,8 +181,7 @@ def _pair(value: object, what: str) -> tuple[int, int] | None:
     rule = f"__dlpack__: {what} is None or a pair of ints"
     numbers = [as_int(each, rule) for each in as_items(value, rule, ordered=True)]
     if len(numbers) != 2:  # noqa: PLR2004 - a pair
-        message = f"{rule}, not {shown(value)}"
-        raise ArgumentTypeError(message)
+        raise ArgumentTypeError(f"{rule}, not {shown(value)}")
     return numbers[0], numbers[1]
 
 

@@ -45,11 +45,10 @@ def import_tensor(device: DeviceCore, tensor: object, copy: bool | None) -> Buff
     if not hasattr(tensor, "__dlpack__") or not hasattr(tensor, "__dlpack_device__"):
         if hasattr(tensor, "__cuda_array_interface__"):
             return _take_cuda_array(device, tensor, copy, what)
-        message = (
+        raise ArgumentTypeError(
             f"{what}: it has no __dlpack__ and __dlpack_device__; whatever numpy can read is "
             "copied by device.upload(array)"
         )
-        raise ArgumentTypeError(message)
     told = ask(_device_of, tensor, f"{what}: its __dlpack_device__ returns a pair of ints")
     try:
         kind, number = told
@@ -63,11 +62,10 @@ def import_tensor(device: DeviceCore, tensor: object, copy: bool | None) -> Buff
     if where[0] in HOST_KINDS:
         taken = dlpack.take_capsule(_ask_for_itself(tensor, what), what)
     elif copy is False:
-        message = (
+        raise ExchangeError(
             f"{what}: it is in {describe_device(where)}, which is not memory of {device._name}; "
             "let it be copied through the host, with copy=None"
         )
-        raise ExchangeError(message)
     else:
         taken = dlpack.take_capsule(_ask_for_host_copy(tensor, where, what), what)
     if not taken.size:
@@ -76,11 +74,9 @@ def import_tensor(device: DeviceCore, tensor: object, copy: bool | None) -> Buff
     if not problem and device._native.dlpack_device(MemoryType.DEVICE) != HOST_DEVICE:
         problem = f"{device._name} cannot use host memory as its own"
     if problem and copy is False:
-        message = f"{what}: {problem}; or let it be copied, with copy=None or copy=True"
-        raise ExchangeError(message)
+        raise ExchangeError(f"{what}: {problem}; or let it be copied, with copy=None or copy=True")
     if problem and copy is None and not taken.is_contiguous:
-        message = f"{what}: {problem}; or ask for a copy, with copy=True"
-        raise InvalidArgumentError(message)
+        raise InvalidArgumentError(f"{what}: {problem}; or ask for a copy, with copy=True")
     if problem or copy:
         copied: Buffer = device.upload(taken.array())
         return copied
@@ -128,19 +124,17 @@ def _ask_for_itself(tensor: object, what: str) -> object:
     except HalError:
         raise
     except _REFUSALS as error:
-        message = f"{what}: it does not hand itself out: {error}"
-        raise ExchangeError(message) from error
+        raise ExchangeError(f"{what}: it does not hand itself out: {error}") from error
 
 
 def _ask_for_host_copy(tensor: object, where: tuple[int, int], what: str) -> object:
     try:
         return _ask(tensor, {"dl_device": HOST_DEVICE})
     except _REFUSALS as error:
-        message = (
+        raise ExchangeError(
             f"{what}: it is in {describe_device(where)}, and does not copy itself to the host "
             f"({error}); do that first, as tensor.cpu() does"
-        )
-        raise ExchangeError(message) from error
+        ) from error
 
 
 # Device memory
@@ -175,11 +169,10 @@ def _take_cuda_array(device: DeviceCore, array: object, copy: bool | None, what:
     """Return a buffer over a ``__cuda_array_interface__``; see `Device.from_dlpack`."""
     place = device._native.dlpack_device(MemoryType.DEVICE)
     if place is None or place[0] != CUDA or not is_external(device._context):
-        message = (
+        raise UnimplementedError(
             f"{what}: it offers __cuda_array_interface__ only, which {device._name} cannot "
             "take; convert it to a tensor with __dlpack__, or copy it to the host first"
         )
-        raise UnimplementedError(message)
     taken, stream = _read_interface(array, place, what)
     if taken.size:
         device._native.bind()
@@ -187,11 +180,10 @@ def _take_cuda_array(device: DeviceCore, array: object, copy: bool | None, what:
         memory = MemoryType.DEVICE if where is None else _memory_at(device, where)
         if memory is None:
             assert where is not None  # noqa: S101 - for the type checker
-            message = (
+            raise ExchangeError(
                 f"{what}: its memory at {taken.address:#x} is in {describe_device(where)}, and "
                 f"{device._name} is {describe_device(place)}; copy it there first"
             )
-            raise ExchangeError(message)
     else:
         memory = MemoryType.DEVICE
     captured = None if stream is None else capture(device._context, stream)
@@ -206,8 +198,7 @@ def _read_interface(
     """Return a CUDA array as a tensor, and the stream to wait for."""
     interface = array.__cuda_array_interface__
     if not isinstance(interface, Mapping):
-        message = f"{what}: its __cuda_array_interface__ is no mapping"
-        raise ArgumentTypeError(message)
+        raise ArgumentTypeError(f"{what}: its __cuda_array_interface__ is no mapping")
     try:
         shape = tuple(int(each) for each in interface["shape"])
         address, read_only = interface["data"]
@@ -222,8 +213,7 @@ def _read_interface(
         message = f"{what}: its __cuda_array_interface__ is not as the protocol says: {error!r}"
         raise ExchangeError(message) from error
     if interface.get("mask") is not None:
-        message = f"{what}: it has a mask, which a buffer cannot have; fill it in first"
-        raise ExchangeError(message)
+        raise ExchangeError(f"{what}: it has a mask, which a buffer cannot have; fill it in first")
     stream = interface.get("stream")
     if stream is not None and (isinstance(stream, bool) or int(stream) < 1):
         message = f"{what}: its stream is {stream!r}; the protocol has None, or 1 and more"

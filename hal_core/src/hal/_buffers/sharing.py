@@ -86,11 +86,10 @@ def allocate_shareable(device: DeviceCore, size: int, index: int) -> Storage:
     if memory is MemoryType.HOST or _is_host(device):
         return _map(device, Region.create("buffer", size), memory)
     if memory is not MemoryType.DEVICE or _FEATURE not in device._native.features:
-        message = (
+        raise UnimplementedError(
             f"shareable {memory.value} memory was asked for, and {device._name} cannot share it "
             'with other processes; give memory="host", and copy'
         )
-        raise UnimplementedError(message)
     region = Region.create("buffer", 0)
     region.join(watching.watch.bell())  # others leave with a ring
     shared = _Shared(region, device._heap.allocate_apart(size))
@@ -117,11 +116,10 @@ def ticket_of(buffer: Extent) -> BufferTicket:
     storage = buffer._live()
     shared = _shared_of(storage)
     if shared is None:
-        message = (
+        raise InvalidArgumentError(
             "the buffer's memory is of this process alone; one that others open is made with "
             "device.allocate(size, shareable=True)"
         )
-        raise InvalidArgumentError(message)
     device, inner = buffer._device, shared.inner
     if inner is not None and not shared.handle:
         assert inner.address is not None  # noqa: S101 - it was published
@@ -151,17 +149,15 @@ def _open_device(device: DeviceCore, ticket: BufferTicket) -> Storage:
     """Return a storage over device memory, of another process as a rule."""
     native, watch = device._native, watching.watch
     if ticket.device != device.info.uuid:
-        message = (
+        raise ExchangeError(
             f"the ticket is of memory of the device {ticket.device}, and {device._name} is "
             f"{device.info.uuid}; open it with that device, and copy from there"
         )
-        raise ExchangeError(message)
     size = ticket.offset + ticket.size
     if ticket.process == os.getpid():
         own = _own.get(ticket.secret)
         if own is None or own.address is None:
-            message = "the buffer of the ticket was closed; keep it until it was opened"
-            raise ClosedError(message)
+            raise ClosedError("the buffer of the ticket was closed; keep it until it was opened")
         return device._heap.adopt(own.address, size, MemoryType.DEVICE, None, own)
     region = Region.open(ticket, "buffer", 0)
     region.join(watch.bell())
@@ -192,11 +188,10 @@ def _map(device: DeviceCore, region: Region, memory: MemoryType) -> Storage:
     if _is_host(device):
         return heap.adopt(address, region.size, memory, address, shared)
     if "host_import" not in device._native.features:
-        message = (
+        raise UnimplementedError(
             f"{device._name} cannot use host memory that it has not allocated; copy the bytes with "
             "device.upload()"
         )
-        raise UnimplementedError(message)
     return heap.import_host(address, region.size, shared, None, writable=True)
 
 

@@ -148,11 +148,10 @@ class SlotRules:
             late.append((storage, buffer._offset, buffer._size))
         for index in self.outputs:
             if not isinstance(buffers[index], Output):
-                message = (
+                raise ArgumentTypeError(
                     f"execute: a kernel prints to slot {index}, which takes a hal.Output(device), "
                     f"not {type(buffers[index]).__name__}"
                 )
-                raise ArgumentTypeError(message)
         for block in blocks:
             addresses.append(None)
             late.append((block, 0, block.size))
@@ -194,11 +193,10 @@ class SlotRules:
         """Raise unless a buffer of `dtype` has the elements of its slot and of its uses."""
         declared = self._declared[index]
         if not same_elements(declared, dtype):
-            message = (
+            raise ArgumentTypeError(
                 f"execute: slot {index} is of {declared}, and the buffer that was bound holds "
                 f"{dtype}; bind buffer.view(np.{declared}) if its bytes are meant"
             )
-            raise ArgumentTypeError(message)
         for element in self._elements[index]:
             if not fits(element, dtype):
                 message = f"execute: slot {index} ({element}*) {refusal(element, dtype)}"
@@ -214,19 +212,17 @@ class SlotRules:
             if unknown or missing:
                 told = [f"nothing for slots {missing}"] if missing else []
                 told += [f"something for {shown(unknown)}, which are no slots"] if unknown else []
-                message = (
+                raise InvalidArgumentError(
                     f"execute: the recording has {count} slots, and the bindings have "
                     f"{' and '.join(told)}"
                 )
-                raise InvalidArgumentError(message)
             return [bindings[index] for index in range(count)]
         items = as_items(bindings, _BINDINGS, ordered=True)
         if len(items) != count:
-            message = (
+            raise InvalidArgumentError(
                 f"execute: the recording has {count} slots, and {len(items)} bindings were "
                 "given; give one for each slot"
             )
-            raise InvalidArgumentError(message)
         return items
 
     def _check_addresses(self, table: Table, bound: Late) -> None:
@@ -235,11 +231,10 @@ class SlotRules:
             to = target + (table[target_memory] if target_memory >= 0 else 0)
             of = source + (table[source_memory] if source_memory >= 0 else 0)
             if abs(to - of) < size and to != of:
-                message = (
+                raise InvalidArgumentError(
                     f"execute: {description} would copy {size} bytes onto memory that overlaps "
                     "them with these bindings; copy through another buffer"
                 )
-                raise InvalidArgumentError(message)
         if self._hazards is not None:
             extents = [
                 (0, 0) if storage is None else (start, start + size)
@@ -324,13 +319,12 @@ class _Apart:
                         if 0 <= other < len(self._touched) - 1
                         else "a buffer that was recorded directly"
                     )
-                    message = (
+                    raise InvalidArgumentError(
                         f"execute: the buffer bound to slot {index} shares bytes with {whom}, and "
                         "one of them is written: with hazards='auto' slots are memories of their "
                         "own, and the commands are not ordered for that; bind memory apart, or "
                         "record with barriers"
                     )
-                    raise InvalidArgumentError(message)
 
 
 def _surely(declared: np.dtype[Any], elements: tuple[str, ...]) -> np.dtype[Any] | None:

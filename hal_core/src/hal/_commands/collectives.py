@@ -74,11 +74,10 @@ def collective(
         _, memory, base, kept = check_place(device, slots, thing, what, rights)
         start, size = thing._offset, thing._size
         if start + size >= END:
-            message = (
+            raise InvalidArgumentError(
                 f"{what}: slot {memory} has no size of its own; give it one in "
                 "device.record(slots=[(dtype, bytes), ...]), or pass a subspan"
             )
-            raise InvalidArgumentError(message)
         alignment = thing._dtype.itemsize
         place = Operand(memory, base, size, _SOURCE, alignment, rights)
         return _Spot(memory if kept is None else kept, start, size, thing._dtype, place)

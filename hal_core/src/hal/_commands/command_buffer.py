@@ -238,11 +238,10 @@ class CommandBuffer(Recorder, Collectives["Buffer | Slot", None]):
         for event in events:
             self._check_event(event, "wait_events")
             if not event._signalled:
-                message = (
+                raise InvalidArgumentError(
                     f"wait_events: nothing that was recorded so far signals {event.name}; record "
                     "signal_event() for it before"
                 )
-                raise InvalidArgumentError(message)
         for event in events:
             self._order.wait(event._join)
 
@@ -293,8 +292,7 @@ class CommandBuffer(Recorder, Collectives["Buffer | Slot", None]):
             )
             raise InvalidArgumentError(message)
         if self._open:
-            message = "end: a context of on() is still open; leave its with block"
-            raise InvalidArgumentError(message)
+            raise InvalidArgumentError("end: a context of on() is still open; leave its with block")
         patches, copies, order = self._placed()
         rules = SlotRules(self._slots, copies, order.accesses if self._hazards else None)
         recorded = Recorded(
@@ -413,13 +411,11 @@ def _queue_at(device: DeviceCore, where: object) -> StreamQueue:
         where._live()
         queue = where.queue
     elif not isinstance(where, StreamQueue):
-        message = (
+        raise ArgumentTypeError(
             f"on takes a queue, a device, or one of {', '.join(map(repr, _KINDS))}, not "
             f"{type(where).__name__}"
         )
-        raise ArgumentTypeError(message)
     if queue._closed:
         queue.device._live()
-        message = f"on: {queue.name} is closed; create another with create_queue"
-        raise ClosedError(message)
+        raise ClosedError(f"on: {queue.name} is closed; create another with create_queue")
     return cast("StreamQueue", queue)

@@ -63,11 +63,10 @@ def check_execution(device: DeviceCore, commands: object, bindings: object) -> t
 
 def _check_device(device: DeviceCore, commands: CommandBuffer) -> None:
     if commands._device is not device:
-        message = (
+        raise InvalidArgumentError(
             f"execute: the commands were recorded for {commands.device._name}, and this queue "
             f"belongs to {device._name}"
         )
-        raise InvalidArgumentError(message)
 
 
 def once(commands: CommandBuffer, submit: Callable[[], _T]) -> _T:

@@ -247,8 +247,7 @@ def dispatch(
         if parameter == PARAMETER and kernel.signature.output:
             rights |= OUTPUT
             if memory != DIRECT and base:
-                message = f"{what} takes a slot as a whole, not a part of one"
-                raise InvalidArgumentError(message)
+                raise InvalidArgumentError(f"{what} takes a slot as a whole, not a part of one")
         if not names:
             names.extend(each.name for each in kernel.signature.parameters)
         index = names.index(parameter)
@@ -381,11 +380,10 @@ def check_place(device: DeviceCore, slots: Slots, thing: object, what: str, righ
     storage = check_buffer(device, thing, what, rights, "recording")
     assert isinstance(thing, Buffer)  # noqa: S101 - for the type checker
     if storage.address is None:
-        message = (
+        raise InvalidArgumentError(
             f"{what}: the buffer has no address before its alloca was issued; record a slot "
             "(device.record(slots=...)) and bind the buffer when the commands are executed"
         )
-        raise InvalidArgumentError(message)
     if isinstance(storage, Transient):
         slots._hold(storage)
     return _Place(thing, DIRECT, storage.address + thing._offset, storage)
@@ -394,11 +392,10 @@ def check_place(device: DeviceCore, slots: Slots, thing: object, what: str, righ
 def _check_sized(place: Any, size: object, what: str) -> None:  # noqa: ANN401 - buffer or slot
     """Raise if a command asks for the rest of a slot without a size."""
     if size is None and isinstance(place, Slot) and place.size is None:
-        message = (
+        raise InvalidArgumentError(
             f"{what}: slot {place.index} has no size of its own; pass size=, or give it one in "
             "device.record(slots=[(dtype, bytes), ...])"
         )
-        raise InvalidArgumentError(message)
 
 
 def _parts(length: int, most: int = CHUNK) -> list[tuple[int, int]]:
@@ -415,9 +412,8 @@ def _check_names(kernel: Kernel, names: object, what: str) -> tuple[str, ...]:
             if parameter.name == name and parameter.kind in POINTERS:
                 break
         else:
-            message = (
+            raise InvalidArgumentError(
                 f"dispatch of {kernel.name!r}: {what} names {shown(name)}, which is no pointer of "
                 f"the kernel; its parameters are {kernel.signature}"
             )
-            raise InvalidArgumentError(message)
     return checked

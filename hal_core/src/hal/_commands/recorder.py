@@ -136,11 +136,10 @@ class Recorder:
         """Check a command and append it, in pieces if it is too large for one native call."""
         self._recording()
         if self._category not in {"all", category}:
-            message = (
+            raise InvalidArgumentError(
                 f"{verb}: this recording takes {self._category} commands only; record it with "
                 "categories='all'"
             )
-            raise InvalidArgumentError(message)
         label = "" if name is None else as_name(name, "a command")
         if self._groups:
             label = "/".join([*self._groups, label]) if label else "/".join(self._groups)
@@ -209,11 +208,10 @@ class Recorder:
         if launch is None or launch not in self._launches:
             return launch
         if self._launches[-1] is not launch or self._places[-1] != self._place:
-            message = (
+            raise InvalidArgumentError(
                 f"{title}: a batch is one launch on one queue: record its operations next to each "
                 "other, and nothing else between them"
             )
-            raise InvalidArgumentError(message)
         return launch
 
     def _placed(self) -> tuple[list[Patch], list[_Copy], Order]:
@@ -247,19 +245,17 @@ class Recorder:
             message = f"{what} takes an event (commands.create_event()), not {type(event).__name__}"
             raise ArgumentTypeError(message)
         if event._commands is not self:
-            message = (
+            raise InvalidArgumentError(
                 f"{what}: {event.name} was created by another recording; events order commands of "
                 "one recording only, and semaphores order executions"
             )
-            raise InvalidArgumentError(message)
 
     def _recording(self) -> None:
         if self._failed:
             message = "the recording was left by an error; record another with device.record()"
             raise ClosedError(message)
         if self._ended:
-            message = "the recording has ended and is immutable; record another"
-            raise InvalidArgumentError(message)
+            raise InvalidArgumentError("the recording has ended and is immutable; record another")
 
     def _take_run(self) -> None:
         """Take the token of a one-shot recording; raise if it has been executed."""
@@ -267,11 +263,10 @@ class Recorder:
             try:
                 self._runs.pop()  # one bytecode: two threads cannot get the same token
             except IndexError:
-                message = (
+                raise ClosedError(
                     "execute: the recording is one-shot and has been executed; record another, or "
                     "record it with one_shot=False"
-                )
-                raise ClosedError(message) from None
+                ) from None
 
     def _give_back_run(self) -> None:
         """Undo `_take_run`: the submission was refused."""
@@ -303,11 +298,10 @@ class Group:
         groups = self._commands._groups
         balanced = depth == len(groups) - 1 and groups[depth] == self._name
         if not balanced and kind is None:
-            message = (
+            raise InvalidArgumentError(
                 f"the group {self._name!r} ends while {'/'.join(groups) or 'none'!r} is open; "
                 "groups end in the reverse of the order in which they began"
             )
-            raise InvalidArgumentError(message)
         del groups[depth:]
 
 
@@ -342,11 +336,10 @@ class On:
         commands = self._commands
         if commands._place != self._inside and kind is None:
             open_one = self._name(commands._queues[commands._place])
-            message = (
+            raise InvalidArgumentError(
                 f"{self._name(self._queue)} ends while {open_one} is open; contexts end in the "
                 "reverse of the order in which they began"
             )
-            raise InvalidArgumentError(message)
         if outside is not None:
             commands._place, commands._here = outside
             commands._open -= 1
@@ -359,9 +352,8 @@ def check_mode(mode: object, features: Iterable[str], device: str) -> str:
     """Return a way to run command buffers; raise if it is unknown or unavailable here."""
     checked = as_choice(mode, _MODES, "command_buffer")
     if checked == "graph" and "graphs" not in features:
-        message = (
+        raise UnimplementedError(
             f"command_buffer='graph' was asked for, and {device} has no native graphs (the feature "
             "'graphs'); use 'auto' or 'stream'"
         )
-        raise UnimplementedError(message)
     return checked

@@ -220,11 +220,10 @@ class Slots(Sequence[Slot]):
         """
         life = temporary._life if isinstance(temporary, Slot) else None
         if not isinstance(temporary, Slot) or life is None:
-            message = (
+            raise ArgumentTypeError(
                 "dealloca takes a temporary of this recording (commands.alloca()), not "
                 f"{type(temporary).__name__}; other memory outlives its executions"
             )
-            raise ArgumentTypeError(message)
         self._check_own(temporary, "dealloca")
         if temporary._offset != life.start or (temporary._size or 1) != life.size:
             message = "dealloca takes the whole temporary that alloca returned, not a part of it"
@@ -252,8 +251,7 @@ class Slots(Sequence[Slot]):
             message = f"{what}: the {kind} is another recording's; take it from this one"
             raise InvalidArgumentError(message)
         if life is not None and life.is_over:
-            message = f"{what}: the temporary was given back with dealloca; take another"
-            raise ClosedError(message)
+            raise ClosedError(f"{what}: the temporary was given back with dealloca; take another")
         if kind:
             self._check_kind(slot, what, kind)
 
@@ -286,11 +284,10 @@ class Slots(Sequence[Slot]):
         if number < 0:
             number += len(self)
         if not 0 <= number < len(self):
-            message = (
+            raise _SlotIndexError(
                 f"there is no slot {shown(number)}: the recording has {len(self)}; ask for more "
                 "with device.record(slots=...)"
             )
-            raise _SlotIndexError(message)
         return Slot(self, number, 0, self._sizes[number], self._dtypes[number])
 
     def __iter__(self) -> Iterator[Slot]:
@@ -348,8 +345,7 @@ def _read_specs(specs: object, device: DeviceCore) -> list[tuple[Any, object, De
         elif isinstance(each, tuple) and len(each) == 3:  # noqa: PLR2004 - and a device
             dtype, size, owner = each
             if not isinstance(owner, DeviceCore):
-                message = f"{rule}; {type(owner).__name__} is no device"
-                raise ArgumentTypeError(message)
+                raise ArgumentTypeError(f"{rule}; {type(owner).__name__} is no device")
             owner._live()
         found.append((dtype, size, owner))
     return found

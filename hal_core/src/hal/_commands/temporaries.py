@@ -90,11 +90,10 @@ class Arena:
         life = Life(slots, self._top, size, dtype)
         top = self._top + aligned(size) + ALIGNMENT  # its end is no other's beginning
         if top > END:
-            message = (
+            raise OutOfMemoryError(
                 f"alloca: with {shown(size)} bytes more the temporaries of the recording exceed "
                 "any memory; ask for less"
             )
-            raise OutOfMemoryError(message)
         self._top = top
         self._lives.append(life)
         self._starts.append(life.start)

@@ -133,11 +133,10 @@ def stand_in(parameter: Parameter) -> Any:  # noqa: ANN401 - of any type that th
 def wrong_kind(what: str, takes: str, slot: int, kind: str) -> InvalidArgumentError:
     """Return the error for a slot in a place of another kind."""
     stands = "a number" if kind == "scalar" else f"a {kind}"
-    message = (
+    return InvalidArgumentError(
         f"{what} takes {takes}, and slot {slot} stands for {stands}; take another slot, whose kind "
         "device.record(slots=[...]) gives: a dtype for a buffer, 'scalar' or 'grid'"
     )
-    return InvalidArgumentError(message)
 
 
 def _no_number(slot: int, kind: str, value: object, whose: str) -> ArgumentTypeError:

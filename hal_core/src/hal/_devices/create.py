@@ -55,11 +55,10 @@ def create_device(spec: str = "cpu", **parameters: object) -> Device:
     for name in rest:
         if name not in driver.parameters:
             known = ", ".join(driver.parameters)
-            message = (
+            raise InvalidArgumentError(
                 f"the {backend.name} backend has no parameter {shown(name)}"
                 f"{f'; it has: {known}' if known else ', and none of its own'}"
             )
-            raise InvalidArgumentError(message)
     try:
         native = driver.open_device(index, rest)
     except (BackendUnavailableError, InvalidArgumentError):

@@ -250,21 +250,18 @@ class Device(DeviceCore):
         if release is not None:
             as_function(release, "import_array: release")
         if not isinstance(array, np.ndarray):
-            message = f"import_array takes a numpy array, not {type(array).__name__}"
-            raise ArgumentTypeError(message)
+            raise ArgumentTypeError(f"import_array takes a numpy array, not {type(array).__name__}")
         shape_of(array.nbytes, array.dtype, "import_array")
         if not array.flags.c_contiguous or not array.nbytes:
-            message = (
+            raise InvalidArgumentError(
                 f"import_array takes a C-contiguous array of at least one byte; this one has "
                 f"{array.nbytes} bytes and strides {array.strides}"
             )
-            raise InvalidArgumentError(message)
         if "host_import" not in self._native.features:
-            message = (
+            raise UnimplementedError(
                 f"{self._name} cannot use host memory in place; copy the array with "
                 "device.upload(), or allocate memory='host' and fill its map()"
             )
-            raise UnimplementedError(message)
         writable = array.flags.writeable
         storage = self._heap.import_host(
             array.ctypes.data, array.nbytes, array, release, writable=writable
@@ -469,8 +466,7 @@ class Device(DeviceCore):
         """
         self._live()
         if not isinstance(other, Device):
-            message = f"share_loss takes a device, not {type(other).__name__}"
-            raise ArgumentTypeError(message)
+            raise ArgumentTypeError(f"share_loss takes a device, not {type(other).__name__}")
         other._live()
         self._context.share_loss(other._context)
 

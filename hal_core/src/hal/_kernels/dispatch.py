@@ -123,11 +123,10 @@ def check_launch(
     """Return the grid (None if it is in memory), the block, the shared memory and the arguments."""
     check_kernel(kernel)
     if kernel._device is not device:
-        message = (
+        raise InvalidArgumentError(
             f"dispatch: kernel {kernel.name!r} was loaded on {kernel.device._name}, and this "
             f"{where} belongs to {device._name}; load the program there"
         )
-        raise InvalidArgumentError(message)
     blocks = None
     # An object with a device address is memory: a buffer, or a slot that stands for one.
     if type(grid) is int or not hasattr(grid, "subspan"):
@@ -140,8 +139,7 @@ def check_grid(kernel: Kernel, grid: object, also: str = "") -> tuple[int, int, 
     """Return a grid as three numbers; raise if it is none. `also` says what else may be given."""
     blocks = three(grid, "grid", kernel, "dispatch", also)
     if blocks[0] > MAX_GRID[0] or blocks[1] > MAX_GRID[1] or blocks[2] > MAX_GRID[2]:
-        message = f"dispatch of {kernel.name!r}: the grid {too_many(blocks)}"
-        raise InvalidArgumentError(message)
+        raise InvalidArgumentError(f"dispatch of {kernel.name!r}: the grid {too_many(blocks)}")
     return blocks
 
 
@@ -155,12 +153,11 @@ def check_kernel(kernel: object) -> None:
 def check_counts(grid: Any, kernel: Kernel) -> None:  # noqa: ANN401 - a buffer or a slot
     """Raise unless a buffer, or a slot, can hold a grid at its beginning."""
     if grid._size < COUNTS_SIZE or grid._offset % COUNTS_ALIGNMENT:
-        message = (
+        raise InvalidArgumentError(
             f"dispatch of {kernel.name!r}: a grid in memory is three 32-bit numbers, {COUNTS_SIZE} "
             f"bytes at a multiple of {COUNTS_ALIGNMENT}; {grid._size} bytes at {grid._offset} "
             "were given"
         )
-        raise InvalidArgumentError(message)
 
 
 def _resolve(

@@ -300,10 +300,9 @@ def _global_variable(device: DeviceCore, module: Module, name: str, dtype: DType
 def _sized_signature(name: str, sizes: tuple[int, ...] | None) -> Signature:
     """Return a kernel's signature when only its parameters' sizes are known."""
     if sizes is None:
-        message = (
+        raise InvalidArgumentError(
             f"the image does not say what parameters kernel {name!r} has, and the driver cannot "
             f"tell their sizes; give it a signature, as in load(image, "
             f"signatures={{{name!r}: '(f32 a, ptr x)'}})"
         )
-        raise InvalidArgumentError(message)
     return Signature.parse(",".join(f"any[{size}]" for size in sizes))

@@ -91,8 +91,7 @@ def _launch(device: DeviceCore, stream: int, node: IndirectLaunchNode) -> None:
     native.synchronize_stream(stream)
     x, y, z = counts
     if problem := too_many((x, y, z)):
-        message = f"the grid in memory {problem}"
-        raise OperationError(message)
+        raise OperationError(f"the grid in memory {problem}")
     if x and y and z:
         native.launch(
             stream, node.function, (x, y, z), node.block, node.shared_memory, node.parameters

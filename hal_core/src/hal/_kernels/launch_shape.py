@@ -31,18 +31,16 @@ def check_block(
             return known  # every limit is a constant of the kernel
     threads = kernel.block if block is None else three(block, "block", kernel, verb)
     if threads is None:
-        message = (
+        raise ArgumentTypeError(
             f"{verb} of {kernel.name!r}: no block was given, and the kernel has none of its own; "
             "pass block=, or write HAL_BLOCK(x, y, z) in front of the kernel's name in the source"
         )
-        raise ArgumentTypeError(message)
     total = threads[0] * threads[1] * threads[2]
     if not 0 < total <= kernel.max_threads_per_block:
-        message = (
+        raise InvalidArgumentError(
             f"{verb} of {kernel.name!r}: a block of {threads} is {total} threads, and the kernel "
             f"takes 1 to {kernel.max_threads_per_block} on {kernel.device._name}"
         )
-        raise InvalidArgumentError(message)
     shared = check_shared_memory(kernel, shared_memory, f"{verb} of {kernel.name!r}")
     if shared_memory is None and (is_number or _is_plain(block)):
         kernel._blocks[block] = threads, shared
@@ -62,17 +60,15 @@ def check_shared_memory(kernel: Kernel, shared_memory: object, what: str) -> int
     whole = kernel.device.info.max_shared_memory
     most = whole - kernel.static_shared_memory
     if most < 0:
-        message = (
+        raise InvalidArgumentError(
             f"{what}: the kernel declares {kernel.static_shared_memory:,} bytes of shared memory, "
             f"and a block has {whole:,} on {kernel.device._name}"
         )
-        raise InvalidArgumentError(message)
     if shared > most:
-        message = (
+        raise InvalidArgumentError(
             f"{what}: {shown(shared)} bytes of dynamic shared memory were asked for, "
             f"and {most} are left beside the kernel's own {kernel.static_shared_memory}"
         )
-        raise InvalidArgumentError(message)
     return shared
 
 
@@ -86,11 +82,10 @@ def occupancy(
     device._live()
     threads, shared = check_block(kernel, block, shared_memory, "occupancy")
     if "occupancy" not in device._native.features:
-        message = (
+        raise UnimplementedError(
             f"{device._name} does not tell the occupancy of kernels (the feature 'occupancy'); "
             "choose a block by measuring"
         )
-        raise UnimplementedError(message)
     device._native.bind()
     total = threads[0] * threads[1] * threads[2]
     return device._native.occupancy(kernel._function, total, shared)

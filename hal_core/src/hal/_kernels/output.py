@@ -99,8 +99,7 @@ class Output(Buffer, OutputPlace):
         """Allocate and clear the memory; blocks until it is ready on every queue."""
         size = check_index(size, "the size of an output")
         if size < _LEAST - HEADER:
-            message = f"the size of an output is 64 or more bytes, not {size}"
-            raise InvalidArgumentError(message)
+            raise InvalidArgumentError(f"the size of an output is 64 or more bytes, not {size}")
         if not is_device(device):
             message = f"an output is memory of a device, not of {type(device).__name__}"
             raise ArgumentTypeError(message)
@@ -131,11 +130,10 @@ class Output(Buffer, OutputPlace):
             try:
                 lines.append(_read(data[position + _WORD : position + size]))
             except (struct.error, IndexError) as error:
-                message = (
+                raise OperationError(
                     "the output does not hold what printf wrote: something else has written to "
                     f"its byte {position}, or near it"
-                )
-                raise OperationError(message) from error
+                ) from error
             position += size
         return Printed(tuple(lines), cut)
 

@@ -249,16 +249,14 @@ def _check_targets(target: object) -> list[tuple[str, str]]:
             text = as_text(each, "a target is text")
         else:
             if not is_device(each):
-                message = (
+                raise ArgumentTypeError(
                     "compile: a target is a string such as 'cpu' or 'cuda:sm_90', or a device, "
                     f"not {type(each).__name__}"
                 )
-                raise ArgumentTypeError(message)
             text = target_of(each)
         name, _, architecture = text.partition(":")
         if (name, architecture) in wanted:
-            message = f"compile: the target {text!r} is given twice"
-            raise InvalidArgumentError(message)
+            raise InvalidArgumentError(f"compile: the target {text!r} is given twice")
         wanted.append((name, architecture))
     return wanted
 
@@ -279,11 +277,10 @@ def _link(build: _Build, parts: list[CompiledImage]) -> CompiledImage:
     try:
         linked = build.compiler.link(parts, parts[0].target)
     except UnimplementedError as error:
-        message = (
+        raise UnimplementedError(
             f"several sources cannot become one image there ({error}); compile each source by "
             "itself, or all of them as one text"
-        )
-        raise UnimplementedError(message) from error
+        ) from error
     log = "".join(each.log for each in (*parts, linked))
     return CompiledImage(linked.target, linked.image, log, linked.properties)
 

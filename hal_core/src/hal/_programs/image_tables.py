@@ -41,8 +41,7 @@ def read_image_table(
         table = read_type_table(found[f"hal_kernels{suffix}"], found[f"hal_parameters{suffix}"])
         for name, entry in table.items():
             if name in entries:
-                message = f"the image has two kernels {name!r}"
-                raise InvalidArgumentError(message)
+                raise InvalidArgumentError(f"the image has two kernels {name!r}")
             entries[name] = entry
     return entries
 

@@ -47,8 +47,7 @@ def read_image(image: object, what: str) -> tuple[bytes, str]:
         message = f"{what} takes an image's bytes or a path, not {type(image).__name__}"
         raise ArgumentTypeError(message)
     if not content:
-        message = f"{what}: {where} is empty"
-        raise InvalidArgumentError(message)
+        raise InvalidArgumentError(f"{what}: {where} is empty")
     return content, where
 
 
@@ -65,26 +64,23 @@ def check_sizes(name: str, signature: Signature, sizes: Sequence[int]) -> None:
     """Raise unless the parameters have the sizes that the image has."""
     if len(signature.parameters) != len(sizes):
         listed = ", ".join(map(str, sizes)) or "no"
-        message = (
+        raise InvalidArgumentError(
             f"kernel {name!r} has {len(sizes)} parameters in the image, of {listed} bytes, "
             f"and {len(signature.parameters)} in the signature {signature}"
         )
-        raise InvalidArgumentError(message)
     for parameter, size in zip(signature.parameters, sizes, strict=True):
         if parameter.size != size:
-            message = (
+            raise InvalidArgumentError(
                 f"kernel {name!r}: parameter {parameter.name!r} has {size} bytes in the image, and "
                 f"{parameter.size} in the signature {signature}"
             )
-            raise InvalidArgumentError(message)
 
 
 def check_distinct(images: Sequence[ProgramImage]) -> None:
     """Raise unless there are images, each for a target of its own."""
     names = [each.name for each in images]
     if not names:
-        message = "from_images: there is no image; give bytes or a path"
-        raise InvalidArgumentError(message)
+        raise InvalidArgumentError("from_images: there is no image; give bytes or a path")
     if len(set(names)) < len(names):
         message = f"two of the targets are the same: {', '.join(names)}; give each once"
         raise InvalidArgumentError(message)
@@ -129,8 +125,7 @@ def as_image(
         if listed is not None:
             for each in kernels.keys() - listed.keys():
                 there = ", ".join(listed) or "none"
-                message = f"there is no kernel {shown(each)}; there are: {there}"
-                raise NotFoundError(message)
+                raise NotFoundError(f"there is no kernel {shown(each)}; there are: {there}")
         limits = {elf.source_name(each): limit for each, limit in (info.kernels or {}).items()}
         entries = dict(listed or {})
         for each, given in kernels.items():
@@ -150,8 +145,7 @@ def _described(content: bytes, name: str, where: str) -> tuple[str, ImageInfo]:
         try:
             return backend, _ask(backend, content, target)
         except (InvalidArgumentError, OperationError) as error:
-            message = f"{where} is not for {name!r}: {error}"
-            raise InvalidArgumentError(message) from error
+            raise InvalidArgumentError(f"{where} is not for {name!r}: {error}") from error
     refused: list[str] = []
     for status in registry.backends():
         try:
@@ -204,21 +198,19 @@ def _merged(name: str, given: KernelEntry, known: KernelEntry, limit: KernelInfo
         check_sizes(name, given.signature, [each.size for each in parameters])
         for one, other in zip(parameters, given.signature.parameters, strict=True):
             if one.kind == "ptr" and other.kind not in POINTERS:
-                message = (
+                raise InvalidArgumentError(
                     f"kernel {name!r}: parameter {other.name!r} is a pointer in the image, and "
                     f"{other.type} in the signature {given.signature}"
                 )
-                raise InvalidArgumentError(message)
     block = given.block or known.block
     if limit.block and block != limit.block:
         message = f"kernel {name!r} runs with a block of {limit.block} alone, not {block}"
         raise InvalidArgumentError(message)
     threads = block[0] * block[1] * block[2] if block else 0
     if limit.max_threads and threads > limit.max_threads:
-        message = (
+        raise InvalidArgumentError(
             f"kernel {name!r} takes blocks of {limit.max_threads} threads at most, and "
             f"{block} are {threads}"
         )
-        raise InvalidArgumentError(message)
     signature = given.signature or known.signature
     return KernelEntry(signature, block, given.shared_memory or known.shared_memory)

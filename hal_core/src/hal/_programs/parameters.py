@@ -118,11 +118,10 @@ class Parameter:
             message = f"parameter '{self.name}' is larger than {_MOST_BYTES:,} bytes"
             raise InvalidArgumentError(message)
         if not known or self.size < 1 or not power_of_two:
-            message = (
+            raise InvalidArgumentError(
                 f"parameter '{self.name}': there is no kind {self.kind!r} of {self.size} bytes "
                 f"aligned to {self.alignment}"
             )
-            raise InvalidArgumentError(message)
 
     @property
     def type(self) -> str:
@@ -181,11 +180,10 @@ class Layout:
         except TypeError as error:
             raise wrong_type(kernel_name, parameter, argument) from error
         except (struct.error, OverflowError, ValueError) as error:
-            message = (
+            raise InvalidArgumentError(
                 f"kernel '{kernel_name}': parameter '{parameter.name}' ({parameter.type}) takes "
                 f"{_range(parameter)}, not {_shown(parameter, argument)}"
-            )
-            raise InvalidArgumentError(message) from error
+            ) from error
 
 
 class ParameterBlock:

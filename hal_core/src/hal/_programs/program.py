@@ -124,11 +124,10 @@ class Program:
                 else:
                     made = cls.from_bytes(content)
             if target and (made is given or isinstance(made, Program)):
-                message = (
+                raise InvalidArgumentError(
                     f"from_images: {shown(target)} is given a program, which has targets of its "
                     "own; put it into a list, without a target"
                 )
-                raise InvalidArgumentError(message)
             if isinstance(made, Program):
                 taken += made.images
                 names |= dict.fromkeys(made.entry_points)
@@ -184,16 +183,14 @@ class Program:
         none suits.
         """
         if not is_device(device):
-            message = f"image_for takes a device, not {type(device).__name__}"
-            raise ArgumentTypeError(message)
+            raise ArgumentTypeError(f"image_for takes a device, not {type(device).__name__}")
         best = max(self.images, key=lambda each: _rank(each, device), default=None)
         if best is None or not _rank(best, device):
-            message = (
+            raise OperationError(
                 f"the program has images for {', '.join(self.targets) or 'nothing'}, and none of "
                 f"them runs on {device._name} ({device.info.name}); compile it with target="
                 f"'{target_of(device)}'"
             )
-            raise OperationError(message)
         return best
 
     def to_bytes(self) -> bytes:
@@ -223,8 +220,7 @@ class Program:
         import json  # noqa: PLC0415 - as above
 
         if not isinstance(content, (bytes, bytearray, memoryview)):
-            message = f"from_bytes takes bytes, not {type(content).__name__}"
-            raise ArgumentTypeError(message)
+            raise ArgumentTypeError(f"from_bytes takes bytes, not {type(content).__name__}")
         data = bytes(content)
         if not data.startswith(MAGIC):
             message = f"these are no bytes of a program; they begin with {data[:16]!r}"
@@ -232,8 +228,7 @@ class Program:
         digest_at = len(MAGIC)
         body = data[digest_at + _DIGEST_BYTES :]
         if _digest(body) != data[digest_at : len(data) - len(body)]:
-            message = "the program is damaged or cut off; compile it again"
-            raise InvalidArgumentError(message)
+            raise InvalidArgumentError("the program is damaged or cut off; compile it again")
         position = _LENGTH_BYTES + int.from_bytes(body[:_LENGTH_BYTES], "little")
         try:
             head = json.loads(body[_LENGTH_BYTES:position])
@@ -242,16 +237,14 @@ class Program:
                 images = unpack_images(head["images"], body, position)
                 return cls(images, texts(head["entry_points"]), texts_by_name(head["metadata"]))
         except (LookupError, TypeError, ValueError, AttributeError, RecursionError) as error:
-            message = (
+            raise InvalidArgumentError(
                 "the bytes are a program's, but not as hal writes them "
                 f"({type(error).__name__}: {error}); compile it again"
-            )
-            raise InvalidArgumentError(message) from error
-        message = (
+            ) from error
+        raise InvalidArgumentError(
             f"the program's file is of version {version}, and this hal reads {_VERSION}; compile "
             "it again"
         )
-        raise InvalidArgumentError(message)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the program to a file that `open` and `Device.load` read, whole or not at all.

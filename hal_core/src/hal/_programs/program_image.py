@@ -107,8 +107,7 @@ def unpack_images(rows: Sequence[Any], body: bytes, position: int) -> list[Progr
             )
         )
     if position != len(body):
-        message = f"the images should end at byte {position}, and the bytes at {len(body)}"
-        raise ValueError(message)
+        raise ValueError(f"the images should end at byte {position}, and the bytes at {len(body)}")
     return images
 
 
@@ -120,6 +119,5 @@ def texts_by_name(values: Mapping[str, str]) -> dict[str, str]:
 def texts(values: object) -> list[str]:
     """Return the values, a list of strings; raise TypeError if they are something else."""
     if not isinstance(values, list) or not all(isinstance(each, str) for each in values):
-        message = f"{values!r} is no list of texts"
-        raise TypeError(message)
+        raise TypeError(f"{values!r} is no list of texts")
     return values

@@ -58,8 +58,7 @@ def prepare(
         ]
     )
     if not sources:
-        message = "compile: there is no source"
-        raise InvalidArgumentError(message)
+        raise InvalidArgumentError("compile: there is no source")
     macros = {
         as_text(key, "compile: a macro's name is text"): ask(
             str, value, f"compile: defines[{shown(key)}]"
@@ -100,11 +99,10 @@ def prepare(
         for entry in entries:
             other = owners.setdefault(entry.name, name)
             if other != name:
-                message = (
+                raise InvalidArgumentError(
                     f"{name}:{entry.line}: kernel '{entry.name}': {other} defines it already; "
                     "rename one, or compile the sources apart"
                 )
-                raise InvalidArgumentError(message)
         requests.append(
             CompileRequest(
                 source=plain,
@@ -118,8 +116,7 @@ def prepare(
             )
         )
     if not owners:
-        message = f"no kernel is defined in {', '.join(sources)}"
-        raise InvalidArgumentError(message)
+        raise InvalidArgumentError(f"no kernel is defined in {', '.join(sources)}")
     return requests
 
 
@@ -133,11 +130,10 @@ def check_options(
     for key, given in as_mapping(options, "compile: options by backend are a mapping").items():
         name = as_text(key, "compile: options are by the name of a backend")
         if only and name not in backends:
-            message = (
+            raise InvalidArgumentError(
                 f"compile: there are options for {shown(name)}, and none of the targets is of that "
                 f"backend: {', '.join(backends)}"
             )
-            raise InvalidArgumentError(message)
         found[name] = check_texts(f"options[{name!r}]", given)
     return found
 
@@ -167,14 +163,12 @@ def _check_printing(
     else:
         condition = as_text(trace, "compile: trace is True, False, None or a condition")
     if "\n" in condition or "\r" in condition:
-        message = "compile: the condition of trace has a line break"
-        raise InvalidArgumentError(message)
+        raise InvalidArgumentError("compile: the condition of trace has a line break")
     if (condition or discards) and len(sources) > 1:
-        message = (
+        raise InvalidArgumentError(
             "compile: several sources are linked, and only one by itself can trace, or discard "
             "what it prints; compile them as one text, or without trace and omitted_output"
         )
-        raise InvalidArgumentError(message)
     # A user who switches traces on for a program need not know of its outputs.
     return Printing(condition, is_switched and bool(condition), discards)
 
@@ -182,11 +176,10 @@ def _check_printing(
 def _source_text(source: object) -> str:
     """Return a source's text, or raise how to read it from a file."""
     if isinstance(source, os.PathLike):
-        message = (
+        raise ArgumentTypeError(
             f"compile: a source is text, not {type(source).__name__}; pass path.read_text(), and "
             "filename=str(path)"
         )
-        raise ArgumentTypeError(message)
     return as_text(source, "compile: a source is text")
 
 
@@ -209,11 +202,10 @@ def _check_included(name: str, source: str, folders: Sequence[str]) -> None:
                 continue
             if not stat.S_ISREG(about.st_mode) or about.st_size > MOST_BYTES:
                 line = source.count("\n", 0, token.start) + 1
-                message = (
+                raise InvalidArgumentError(
                     f"{name}:{line}: {shown_path(path)} is no file to include: a device, a pipe, "
                     f"or more than {MOST_BYTES:,} bytes"
                 )
-                raise InvalidArgumentError(message)
             break
 
 
@@ -225,11 +217,10 @@ def _check_characters(texts: Iterable[tuple[str, str]]) -> None:
         except UnicodeEncodeError as error:
             line = text.count("\n", 0, error.start) + 1
             column = error.start - text.rfind("\n", 0, error.start)
-            message = (
+            raise InvalidArgumentError(
                 f"compile: {what} has the lone surrogate {text[error.start]!r} in line {line}, "
                 f"column {column}, which no compiler reads; decode the text with its own encoding"
-            )
-            raise InvalidArgumentError(message) from None
+            ) from None
 
 
 def suffix(index: int, count: int) -> str:

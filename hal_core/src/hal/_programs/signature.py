@@ -96,8 +96,7 @@ class Signature:
         )
         self._names = dict.fromkeys(parameter.name for parameter in self.parameters)
         if len(self._names) != len(self.parameters):
-            message = f"{self} has two parameters of one name; give each its own"
-            raise InvalidArgumentError(message)
+            raise InvalidArgumentError(f"{self} has two parameters of one name; give each its own")
         self.constants: Final = frozenset(each.name for each in self.parameters if each.is_const)
         # For pointers to known elements: the dtype that surely fits, and the address bits to be 0
         self._elements = {
@@ -149,13 +148,12 @@ class Signature:
             match = _DECLARATION.fullmatch(part)
             parameter = _parameter(match, index) if match else None
             if parameter is None:
-                message = (
+                raise InvalidArgumentError(
                     f"signature {_shortened(text)}: {_shortened(part.strip())} is no parameter; "
                     "write a type and a name, as in '(f32 a, const f32* x)', with one of "
                     f"{', '.join(TYPES)}, bytes[N], any[N], or a pointer to one of them, f32* or "
                     "const f32*"
                 )
-                raise InvalidArgumentError(message)
             parameters.append(parameter)
         return cls(parameters)
 
@@ -239,11 +237,10 @@ class Signature:
             raise ArgumentTypeError(f"{whose} {refusal(parameter.element, dtype)}")
         alignment = alignment_of(parameter.element)
         if address % alignment:
-            message = (
+            raise InvalidArgumentError(
                 f"{whose} takes memory that begins at a multiple of {alignment} bytes, and the "
                 f"buffer begins at {address:#x}"
             )
-            raise InvalidArgumentError(message)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Signature) and self.parameters == other.parameters
@@ -269,12 +266,11 @@ class Signature:
             raise self._wrong_count(kernel_name, len(arguments), missing, surplus)
         last = arguments[-1] if self.output else None
         if last is not None and not isinstance(last, OutputPlace):
-            message = (
+            raise ArgumentTypeError(
                 f"kernel '{kernel_name}': parameter '{PARAMETER}', which it prints to, takes a "
                 "hal.Output(device), a slot, or None for the driver's printf, not "
                 f"{type(last).__name__}"
             )
-            raise ArgumentTypeError(message)
         pointers: list[tuple[int, str]] = []
         conversions: list[tuple[int, Converter]] = []
         for index, parameter in enumerate(self.parameters):
@@ -301,11 +297,10 @@ class Signature:
             raise self._wrong_count(kernel_name, len(arguments), missing, surplus)
         if isinstance(arguments, Sequence) and not isinstance(arguments, (str, bytes, bytearray)):
             return as_items(arguments, f"kernel '{kernel_name}': args are a tuple")
-        message = (
+        raise ArgumentTypeError(
             f"kernel '{kernel_name}' takes its arguments as a tuple or, by name, as a mapping, "
             f"not as {type(arguments).__name__}; write (value,) for a single one"
         )
-        raise ArgumentTypeError(message)
 
     def _wrong_count(
         self, kernel_name: str, given: int, missing: list[str], surplus: list[str]

@@ -207,11 +207,10 @@ def read_type_table(kernels: bytes, parameters: bytes) -> dict[str, KernelEntry]
     )
     if magic != _MAGIC or version != _VERSION:
         found = f"of version {version}" if magic == _MAGIC else "of an older version or damaged"
-        message = (
+        raise InvalidArgumentError(
             f"the image's table of kernel parameters is {found}, and this hal reads version "
             f"{_VERSION}; compile the source again, or pass signatures={{'name': '(f32 a, ptr x)'}}"
         )
-        raise InvalidArgumentError(message)
     entries: dict[str, KernelEntry] = {}
     try:
         _, *rows = _ROW.iter_unpack(parameters)

@@ -44,11 +44,10 @@ def check_group(device: DeviceCore, group: object, kind: str, what: str) -> Part
         message = f"{kind}: group is what hal.collectives.join returned, not {type(group).__name__}"
         raise ArgumentTypeError(message)
     if group.device is not device:
-        message = (
+        raise InvalidArgumentError(
             f"{kind}: the group has rank {group.rank} on {group.device.name}, and {what} is "
             f"of {device._name}; use a queue of the group's device"
         )
-        raise InvalidArgumentError(message)
     return group
 
 
@@ -189,11 +188,10 @@ def agree(
 
 def _check_types(kind: str, source: np.dtype[Any], target: np.dtype[Any]) -> None:
     if not same_elements(source, target):
-        message = (
+        raise ArgumentTypeError(
             f"{kind}: the source is of {bfloat16.name_of(source)}, and the target of "
             f"{bfloat16.name_of(target)}; pass buffer.view(dtype) if the bytes are meant"
         )
-        raise ArgumentTypeError(message)
 
 
 def _check_sizes(kind: str, count: int, dtype: np.dtype[Any], whole: int, target: int) -> None:
@@ -208,14 +206,12 @@ def _check_sizes(kind: str, count: int, dtype: np.dtype[Any], whole: int, target
         fits = target == whole
         needed = f"the {whole} bytes of the source"
     if not fits:
-        message = f"{kind}: the target has {target} bytes, and must have {needed}"
-        raise InvalidArgumentError(message)
+        raise InvalidArgumentError(f"{kind}: the target has {target} bytes, and must have {needed}")
     if kind == "all_to_all" and whole % (count * dtype.itemsize):
-        message = (
+        raise InvalidArgumentError(
             f"{kind}: {whole} bytes of {bfloat16.name_of(dtype)} are no whole number of "
             f"elements for each of {count} ranks"
         )
-        raise InvalidArgumentError(message)
 
 
 def _check_apart(kind: str, rank: int, source: int, target: int, distance: int) -> None:
@@ -225,8 +221,7 @@ def _check_apart(kind: str, rank: int, source: int, target: int, distance: int) 
         in_place = -1 << 62  # there is none
     if distance != in_place and -target < distance < source:
         rule = _IN_PLACE.get(kind, "they are the same")
-        message = f"{kind}: source and target overlap; in place, {rule}"
-        raise InvalidArgumentError(message)
+        raise InvalidArgumentError(f"{kind}: source and target overlap; in place, {rule}")
 
 
 _IN_PLACE: Final = {

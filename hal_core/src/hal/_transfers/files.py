@@ -62,11 +62,10 @@ class File:
         self._offset = check_index(offset, "File: the offset")
         self._size = None if size is None else check_index(size, "File: the size")
         if self._offset + (self._size or 0) > _MAX_OFFSET:
-            message = (
+            raise InvalidArgumentError(
                 f"File: no file has bytes behind {_MAX_OFFSET}; "
                 f"offset {shown(self._offset)} was given"
             )
-            raise InvalidArgumentError(message)
 
     @property
     def path(self) -> str:
@@ -202,11 +201,10 @@ class _Opened:
             self._moved += count
 
     def _failure(self, reason: str) -> OperationError:
-        message = (
+        return OperationError(
             f"{self._what}: {self._length} bytes at offset {self._file._offset} of "
             f"{self._file._path!r} were asked for, and {self._moved} were moved: {reason}"
         )
-        return OperationError(message)
 
 
 def _reason(error: OSError) -> str:

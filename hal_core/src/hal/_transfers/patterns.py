@@ -30,11 +30,10 @@ def pattern_of(value: object, dtype: np.dtype[Any]) -> tuple[int, int]:
     elif isinstance(value, (bool, int, float, complex)):
         pattern = ask(functools.partial(_number, dtype), value, "fill takes a number")
     else:
-        message = (
+        raise ArgumentTypeError(
             "fill takes 1, 2, 4, 8 or 16 bytes, a numpy scalar or a number, not "
             f"{type(value).__name__}"
         )
-        raise ArgumentTypeError(message)
     # A longer pattern that repeats itself (zero, say) is a shorter one.
     while len(pattern) > NATIVE and len(pattern) % 2 == 0:
         half = len(pattern) // 2
@@ -42,11 +41,10 @@ def pattern_of(value: object, dtype: np.dtype[Any]) -> tuple[int, int]:
             break
         pattern = pattern[:half]
     if len(pattern) not in _WIDTHS:
-        message = (
+        raise InvalidArgumentError(
             f"fill: a pattern has 1, 2, 4, 8 or 16 bytes; {shown(value)} has {len(pattern)}; "
             "use update or write for others"
         )
-        raise InvalidArgumentError(message)
     return int.from_bytes(pattern, "little"), len(pattern)
 
 

@@ -79,11 +79,10 @@ def check_fill(
     # Our allocations are aligned to more than any pattern; foreign memory may begin anywhere.
     alignment = min(width, NATIVE)
     if length & (width - 1) or (start | base) & (alignment - 1):
-        message = (
+        raise InvalidArgumentError(
             f"fill: a pattern of {width} bytes needs an offset and a size that are multiples of "
             f"{alignment} and {width}; offset {start} and size {length} were given"
         )
-        raise InvalidArgumentError(message)
     return start, length, pattern, width
 
 
@@ -115,8 +114,7 @@ def read(device: DeviceCore, buffer: Buffer, array: object, offset: object) -> t
     storage = check_buffer(device, buffer, "read", TRANSFER_SOURCE)
     host = _bytes_of(array, "read", buffer._dtype)
     if not host.flags.writeable:
-        message = "read: the array is read-only; give one that can be written"
-        raise InvalidArgumentError(message)
+        raise InvalidArgumentError("read: the array is read-only; give one that can be written")
     start, length = check_range(buffer._size, offset, host.size, "read")
     if not length:
         return NOTHING, False
@@ -389,29 +387,25 @@ def _bytes_of(data: object, what: str, dtype: np.dtype[Any]) -> NDArray[np.uint8
             message = f"{what}: the array holds Python objects, which device memory cannot"
             raise ArgumentTypeError(message)
         if not data.flags.c_contiguous:
-            message = (
+            raise InvalidArgumentError(
                 f"{what}: the array is not C-contiguous (strides {data.strides}); "
                 "pass numpy.ascontiguousarray(array)"
             )
-            raise InvalidArgumentError(message)
         if data.dtype is not dtype and not same_elements(dtype, data.dtype):
-            message = (
+            raise ArgumentTypeError(
                 f"{what}: the array is of {data.dtype}, and the buffer of {dtype}; convert the "
                 "array, or pass buffer.view(array.dtype) if the bytes are meant"
             )
-            raise ArgumentTypeError(message)
         # Reshape keeps the subclass; a plain view would release the object of a subclass.
         flat = np.ndarray.reshape(data, -1)
         return np.ndarray.view(flat, np.uint8, np.ndarray).reshape(-1)
     if isinstance(data, Buffer):
-        message = f"{what} takes host memory; use copy() between buffers"
-        raise ArgumentTypeError(message)
+        raise ArgumentTypeError(f"{what} takes host memory; use copy() between buffers")
     try:
         view = memoryview(data)  # type: ignore[arg-type]
     except TypeError:
         message = f"{what} takes a numpy array or a bytes-like object, not {type(data).__name__}"
         raise ArgumentTypeError(message) from None
     if not view.c_contiguous:
-        message = f"{what}: the memory is not C-contiguous"
-        raise InvalidArgumentError(message)
+        raise InvalidArgumentError(f"{what}: the memory is not C-contiguous")
     return np.frombuffer(view.cast("B"), np.uint8)

@@ -332,11 +332,10 @@ def _check_devices(name: str, devices: Mapping[int, Any]) -> None:
     for rank, device in sorted(devices.items()):
         other = ranks.setdefault(id(device), rank)
         if other != rank:
-            message = (
+            raise InvalidArgumentError(
                 f"{device.name} is in {name} twice, as rank {other} and as rank {rank}; open a "
                 "device for each rank"
             )
-            raise InvalidArgumentError(message)
 
 
 def _suits(request: Join) -> str:

@@ -182,8 +182,7 @@ class Observer:
         while not self._look():
             _rest()
             if time.perf_counter() > deadline:
-                message = f"the work has not finished after {self._timeout:g} s"
-                raise DeadlineExceededError(message)
+                raise DeadlineExceededError(f"the work has not finished after {self._timeout:g} s")
 
     def observation(self) -> Observation:
         """Return the observations, after the run has ended."""

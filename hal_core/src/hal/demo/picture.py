@@ -36,16 +36,13 @@ def load(path: Path) -> npt.NDArray[np.uint8]:
             upright = ImageOps.exif_transpose(image)
             return _to_rgb(upright)
     except FileNotFoundError:
-        message = f"there is no file {str(path)!r}"
-        raise NotFoundError(message) from None
+        raise NotFoundError(f"there is no file {str(path)!r}") from None
     except UnidentifiedImageError:
-        message = f"{str(path)!r} is not a picture that Pillow can read"
-        raise InvalidArgumentError(message) from None
+        raise InvalidArgumentError(f"{str(path)!r} is not a picture that Pillow can read") from None
     except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
         # Pillow raises SyntaxError and ValueError too for damaged files.
         reason = (isinstance(error, OSError) and error.strerror) or str(error)
-        message = f"cannot read {str(path)!r} as a picture: {reason}"
-        raise InvalidArgumentError(message) from error
+        raise InvalidArgumentError(f"cannot read {str(path)!r} as a picture: {reason}") from error
 
 
 def _to_rgb(image: Image.Image) -> npt.NDArray[np.uint8]:
@@ -89,11 +86,9 @@ def check_output(path: Path) -> None:
         message = f"cannot write {str(path)!r}: there is no folder {str(folder)!r}"
         raise InvalidArgumentError(message)
     if path.is_dir():
-        message = f"cannot write {str(path)!r}: it is a folder"
-        raise InvalidArgumentError(message)
+        raise InvalidArgumentError(f"cannot write {str(path)!r}: it is a folder")
     if not os.access(path if path.exists() else folder, os.W_OK):
-        message = f"cannot write {str(path)!r}: permission denied"
-        raise InvalidArgumentError(message)
+        raise InvalidArgumentError(f"cannot write {str(path)!r}: permission denied")
 
 
 def save_edges(edges: npt.NDArray[np.float32], path: Path) -> None:
@@ -118,5 +113,4 @@ def save_image(image: Image.Image, path: Path) -> None:
         image.save(path)
     except (OSError, ValueError, KeyError) as error:
         reason = (isinstance(error, OSError) and error.strerror) or str(error)
-        message = f"cannot write {str(path)!r}: {reason}"
-        raise InvalidArgumentError(message) from error
+        raise InvalidArgumentError(f"cannot write {str(path)!r}: {reason}") from error

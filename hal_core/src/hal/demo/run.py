@@ -217,15 +217,13 @@ def _time(pipeline: Pipeline, passes: int) -> float:
 
 def _check(settings: Settings) -> None:
     if not _SMALLEST_SIGMA <= settings.sigma <= _LARGEST_SIGMA:
-        message = (
+        raise InvalidArgumentError(
             f"sigma must be from {_SMALLEST_SIGMA:g} to {_LARGEST_SIGMA:g} pixels, "
             f"not {settings.sigma:g}"
         )
-        raise InvalidArgumentError(message)
     outputs = {settings.output.resolve(), settings.timeline_output.resolve()}
     if len(outputs) == 1:
-        message = f"both pictures would be written to {str(settings.output)!r}"
-        raise InvalidArgumentError(message)
+        raise InvalidArgumentError(f"both pictures would be written to {str(settings.output)!r}")
     if settings.source is not None and settings.source.resolve() in outputs:
         message = f"the result would overwrite the picture {str(settings.source)!r}"
         raise InvalidArgumentError(message)
