@@ -104,30 +104,11 @@ class Registry:
     def resolve(self, spec: str, parameters: Mapping[str, object]) -> Target:
         """Find the backend, open driver, device index and parameters that a specification names.
 
-        Parameters
-        ----------
-        spec
-            ``name[:index][?key=value&key=value]`` or ``uuid[?key=value&...]``.
-            The index counts from 0, the default. Values are taken literally:
-            pass a value that contains ``&`` by keyword instead.
-        parameters
-            Further parameters, which win over those in `spec`. Values are
-            strings, or numbers and booleans, which become ``"4"`` and ``"true"``.
-
-        Raises
-        ------
-        ArgumentTypeError
-            `spec` is not a string, or a parameter is neither string nor number.
-        InvalidArgumentError
-            `spec` is malformed, or its UUID belongs to devices of several backends.
-        BackendNotFoundError
-            No installed backend has that name, and no device has it as its UUID.
-        BackendUnavailableError
-            The backend's driver or device is not here; the native error is the cause.
-        PluginError
-            The backend's plugin is broken; its exception is the cause.
-        NotFoundError
-            The backend has no device of that index.
+        `spec` is ``name[:index][?key=value&key=value]`` or ``uuid[?key=value&...]``. The index
+        counts from 0, the default. Values are taken literally: pass a value that contains ``&``
+        by keyword instead. `parameters` win over those in `spec`; their values are strings, or
+        numbers and booleans, which become ``"4"`` and ``"true"``. See `hal.create_device` for the
+        errors; a native error and a plugin's exception are their causes.
         """
         if not isinstance(spec, str):
             raise ArgumentTypeError(

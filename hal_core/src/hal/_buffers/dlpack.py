@@ -121,29 +121,14 @@ class _Claim:
 
 
 class Tensor(NamedTuple):
-    """A tensor that we own now.
+    """A tensor that we own now."""
 
-    Attributes
-    ----------
-    owner
-        What keeps its memory alive; its last reference goes where foreign
-        code may run.
-    address, dtype, shape
-        The first element, the elements' type and their number along each axis.
-    strides
-        Bytes from one element to the next along each axis.
-    device
-        Type and number in DLPack's terms.
-    read_only
-        Whether its owner marked it so.
-    """
-
-    owner: object
+    owner: object  # keeps its memory alive; the last reference goes where foreign code may run
     address: int
     dtype: np.dtype[Any]
     shape: tuple[int, ...]
-    strides: tuple[int, ...]
-    device: tuple[int, int]
+    strides: tuple[int, ...]  # bytes from one element to the next along each axis
+    device: tuple[int, int]  # type and number in DLPack's terms
     read_only: bool
 
     @property

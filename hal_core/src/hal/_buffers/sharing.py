@@ -32,24 +32,14 @@ _FEATURE: Final = "memory_sharing"
 
 
 class _Shared:
-    """The owner of shared memory.
-
-    Attributes
-    ----------
-    region
-        The memory, behind the region's first page; of device memory, what knows its users.
-    inner
-        The device memory, where it was allocated; else None.
-    handle
-        The driver's handle of that, once there is a ticket.
-    """
+    """The owner of shared memory."""
 
     __slots__ = ("handle", "inner", "region")
 
     def __init__(self, region: Region, inner: Storage | None = None) -> None:
-        self.region = region
-        self.inner = inner
-        self.handle = b""
+        self.region = region  # the memory, behind its first page; of device memory, its users
+        self.inner = inner  # the device memory, where it was allocated
+        self.handle = b""  # the driver's, of device memory, once there is a ticket
 
 
 class _Lent:

@@ -72,26 +72,15 @@ class _WrongResultError(Exception):
 class Outcome:
     """The outcome of one check.
 
-    Attributes
-    ----------
-    check
-        A key of `CHECKS`, or ``"open"``, ``"calls"`` or ``"close"``.
-    status
-        ``"passed"``; ``"failed"``; ``"absent"``: the device declares no such
-        feature, or has no call table; ``"skipped"``: a failure before left nothing to check.
-    seconds
-        How long it took.
-    reason
-        Why it did not pass, in one line.
-    next_step
-        What to do about a failure.
+    It is absent if the device declares no such feature, or has no call table, and skipped if a
+    failure before left nothing to check.
     """
 
-    check: str
+    check: str  # a key of `CHECKS`, or "open", "calls" or "close"
     status: Literal["passed", "failed", "absent", "skipped"]
     seconds: float = 0.0
-    reason: str = ""
-    next_step: str = ""
+    reason: str = ""  # why it did not pass, in one line
+    next_step: str = ""  # what to do about a failure
 
 
 def examine(spec: str, note: Callable[[str], object] = lambda _: None) -> Iterator[Outcome]:

@@ -16,17 +16,11 @@ _WIDTH_OF_A_PIPE: Final = 200
 
 
 class OutputError(Exception):
-    """The error of standard output; not an `OSError`, which the libraries catch.
-
-    Attributes
-    ----------
-    is_broken_pipe
-        The reader has gone, which is not a mistake.
-    """
+    """The error of standard output; not an `OSError`, which the libraries catch."""
 
     def __init__(self, error: OSError) -> None:
         super().__init__(f"standard output cannot be written: {error.strerror or error}")
-        self.is_broken_pipe = isinstance(error, BrokenPipeError)
+        self.is_broken_pipe = isinstance(error, BrokenPipeError)  # no mistake: the reader has gone
 
 
 class GuardedOutput:

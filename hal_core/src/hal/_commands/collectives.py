@@ -97,13 +97,7 @@ def _not_replayed(*_: object) -> None:
 
 
 class Gathering:
-    """A part that is one launch of a group: an operation, or the batch of several.
-
-    Attributes
-    ----------
-    group
-        The group.
-    """
+    """A part that is one launch of a group: an operation, or the batch of several."""
 
     __slots__ = ("_device", "_nodes", "group")
 

@@ -94,15 +94,7 @@ class SlotUses:
 
 
 class Replica:
-    """The nodes of a recording for one binding table; one thread at a time.
-
-    Attributes
-    ----------
-    nodes
-        Of each command, with the addresses of `table` in it.
-    table
-        The table that it is bound to; a None for each slot at first.
-    """
+    """The nodes of a recording for one binding table; one thread at a time."""
 
     __slots__ = ("_blocks", "_numbers", "_pointers", "_uses", "nodes", "table")
 
@@ -111,8 +103,8 @@ class Replica:
     ) -> None:
         self._uses = uses
         self._blocks = blocks  # the nodes only hold their addresses
-        self.nodes: list[Any] = list(nodes)
-        self.table: Table = (None,) * uses.count
+        self.nodes: list[Any] = list(nodes)  # of each command, with the addresses of the table
+        self.table: Table = (None,) * uses.count  # it is bound to none at first
         # For each slot: the memory of a block and the index in it for its addresses, and an offset
         self._pointers = [
             [(*_place(blocks[command], place), offset) for command, place, offset in each]

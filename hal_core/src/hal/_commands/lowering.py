@@ -19,43 +19,25 @@ from hal._commands.hazards import Access, Hazards
 
 
 class Join:
-    """All commands up to a place of the recording.
-
-    Attributes
-    ----------
-    stop
-        The number of the first command after it.
-    commands
-        Its own commands, in order; there is at least one.
-    earlier
-        Another join that is part of it. All commands that are in neither stand
-        before one of its commands.
-    """
+    """All commands up to a place of the recording."""
 
     __slots__ = ("commands", "earlier", "stop")
 
     def __init__(self, stop: int, commands: Sequence[int], earlier: Join | None) -> None:
-        self.stop = stop
-        self.commands = commands
+        self.stop = stop  # the number of the first command after it
+        self.commands = commands  # its own, in order; there is at least one
+        # Another join that is part of it; what is in neither stands before one of its commands.
         self.earlier = earlier
 
 
 class Order:
-    """The order of a recording: what each command comes after.
-
-    Attributes
-    ----------
-    bases
-        Of each command, the join that it comes after.
-    accesses
-        Of each command, the bytes that it touches; empty unless they order it.
-    """
+    """The order of a recording: what each command comes after."""
 
     __slots__ = ("_base", "_covered", "_last", "_open", "accesses", "bases")
 
     def __init__(self) -> None:
-        self.bases: list[Join | None] = []
-        self.accesses: list[Sequence[Access]] = []
+        self.bases: list[Join | None] = []  # of each command, the join that it comes after
+        self.accesses: list[Sequence[Access]] = []  # what each touches, where that orders
         self._base: Join | None = None
         self._covered = False  # a command since then comes after the base
         self._open: list[int] = []  # commands that are part of no join yet
@@ -113,19 +95,10 @@ class Order:
 
 
 class Lowering(NamedTuple):
-    """The places of a recording's commands in a graph.
+    """The places of a recording's commands in a graph."""
 
-    Attributes
-    ----------
-    positions
-        Of each command, the index of its node; the others are empty nodes.
-    dependencies
-        Of each node, the indices of those before it, as
-        `hal.native.NativeDevice.create_graph` takes them.
-    """
-
-    positions: tuple[int, ...]
-    dependencies: tuple[tuple[int, ...], ...]
+    positions: tuple[int, ...]  # of each command, the index of its node; the others are empty
+    dependencies: tuple[tuple[int, ...], ...]  # as `hal.native.NativeDevice.create_graph` has them
 
 
 def lower(order: Order) -> Lowering:

@@ -64,58 +64,26 @@ _BLOCK: Final = 4 << 20
 
 
 class Operand(NamedTuple):
-    """A memory that a command uses, and the place for its address.
+    """A memory that a command uses, and the place for its address."""
 
-    Attributes
-    ----------
-    memory
-        The slot, or `hal._commands.slots.DIRECT`.
-    start, size
-        The bytes: from the slot's beginning, or the address.
-    place
-        The index of a kernel's parameter, or for other operands the field of
-        the node, from -1 down.
-    alignment
-        `start` is a multiple of it, and the slot's own address must be.
-    rights
-        The uses that the buffer must allow, bits of `hal._memory.usage`.
-    element
-        The type that a kernel's pointer to a slot points to, if that matters.
-    """
-
-    memory: int
-    start: int
+    memory: int  # the slot, or `hal._commands.slots.DIRECT`
+    start: int  # in bytes from the slot's beginning, or the address
     size: int
-    place: int
-    alignment: int
-    rights: int
-    element: str = ""
+    place: int  # the index of a kernel's parameter, or the field of another node, from -1 down
+    alignment: int  # `start` is a multiple of it, and the slot's own address must be
+    rights: int  # the uses that the buffer must allow, bits of `hal._memory.usage`
+    element: str = ""  # what a kernel's pointer to a slot points to, if that matters
 
 
 class Command(NamedTuple):
-    """A checked command.
-
-    Attributes
-    ----------
-    function, node
-        The native call, and its arguments after the stream, without the
-        addresses of slots.
-    operands
-        The memory that it touches.
-    resources
-        What it keeps alive.
-    block
-        A kernel's arguments.
-    values
-        The slots whose numbers it takes.
-    """
+    """A checked command: a native call, the memory that it touches, and what it keeps alive."""
 
     function: Callable[..., object]
-    node: Node
+    node: Node  # the arguments after the stream, without the addresses of slots
     operands: tuple[Operand, ...]
     resources: tuple[object, ...]
-    block: ParameterBlock | None = None
-    values: Sequence[ValueUse] = ()
+    block: ParameterBlock | None = None  # a kernel's arguments
+    values: Sequence[ValueUse] = ()  # the slots whose numbers it takes
 
 
 def fill(
@@ -353,22 +321,12 @@ def _owner(device: DeviceCore, thing: object) -> DeviceCore:
 
 
 class _Place(NamedTuple):
-    """A buffer or a slot that a command may use.
-
-    Attributes
-    ----------
-    thing
-        The buffer or slot.
-    memory, base
-        Its memory, as in `Operand.memory`, and its offset there.
-    kept
-        What to keep alive.
-    """
+    """A buffer or a slot that a command may use."""
 
     thing: Any
-    memory: int
-    base: int
-    kept: Storage | None
+    memory: int  # as in `Operand`
+    base: int  # its offset there
+    kept: Storage | None  # what to keep alive
 
 
 def check_place(device: DeviceCore, slots: Slots, thing: object, what: str, rights: int) -> _Place:

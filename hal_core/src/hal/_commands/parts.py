@@ -23,17 +23,10 @@ if TYPE_CHECKING:
 
 
 class Part(NamedTuple):
-    """Commands of one place that are submitted together.
+    """Commands of one place that are submitted together, by their numbers in the recording.
 
-    Attributes
-    ----------
-    place
-        Whose they are.
-    commands
-        Their numbers in the recording.
-    after
-        The indices of the parts, all of them earlier ones, that this one waits for: of its own
-        place the one before, and of others those whose last command one of these comes after.
+    `after` has the indices of the parts, all of them earlier ones, that this one waits for: of its
+    own place the one before, and of others those whose last command one of these comes after.
     """
 
     place: int

@@ -51,23 +51,15 @@ class _Calls:
 
 
 class _Execution(Replay):
-    """One execution of a recording on a stream.
-
-    Attributes
-    ----------
-    table
-        The addresses that fill its slots; None if it has no slots.
-    replica
-        What is bound to the table, from the first part on.
-    """
+    """One execution of a recording on a stream."""
 
     __slots__ = ("_playback", "replica", "table")
 
     def __init__(self, playback: Playback, table: Table | Late | None, count: int) -> None:
         super().__init__(count)
         self._playback = playback
-        self.table = table
-        self.replica: Replica | None = None
+        self.table = table  # None if it has no slots
+        self.replica: Replica | None = None  # what is bound to the table, from the first part on
 
     def replay(self, stream: int, start: int, end: int) -> None:
         """Make the native calls from `start` to before `end`."""

@@ -41,20 +41,7 @@ _Numbers: TypeAlias = "NDArray[np.int64]"
 
 
 class Life:
-    """The life of one temporary.
-
-    Attributes
-    ----------
-    start, size
-        Its bytes in the plan.
-    after
-        All commands before that of this number have ended before its first one; None before it
-        has any.
-    last
-        The last command that was recorded before its end.
-    is_over
-        Whether it was given back.
-    """
+    """The life of one temporary, which has `size` bytes from `start` of the plan on."""
 
     __slots__ = ("after", "dtype", "is_over", "last", "size", "slots", "start")
 
@@ -63,19 +50,14 @@ class Life:
         self.start = start
         self.size = size
         self.dtype = dtype
+        # Commands before this one have ended before its first command; None before it has any.
         self.after: int | None = None
-        self.last = END
-        self.is_over = False
+        self.last = END  # the last command that was recorded before its end
+        self.is_over = False  # whether it was given back
 
 
 class Arena:
-    """The temporaries of a recording and their blocks; one thread uses it.
-
-    Attributes
-    ----------
-    blocks
-        The bytes of each block, once they are known.
-    """
+    """The temporaries of a recording and their blocks; one thread uses it."""
 
     __slots__ = ("_lives", "_starts", "_top", "blocks")
 
@@ -83,7 +65,7 @@ class Arena:
         self._lives: list[Life] = []
         self._starts: list[int] = []  # of the lives
         self._top = 0
-        self.blocks: tuple[int, ...] = ()
+        self.blocks: tuple[int, ...] = ()  # the bytes of each, once they are known
 
     def take(self, slots: Slots, size: int, dtype: np.dtype[Any]) -> Life:
         """Begin a temporary of `size` > 0 bytes."""

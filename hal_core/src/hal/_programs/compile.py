@@ -171,19 +171,13 @@ def compile_all(
 
 
 class _Build(NamedTuple):
-    """The requests of one target.
-
-    Attributes
-    ----------
-    place
-        What its errors begin with; empty where the user named no target.
-    """
+    """The requests of one target."""
 
     backend: str
     compiler: NativeCompiler
     target: str
     requests: Sequence[CompileRequest]
-    place: str
+    place: str  # what its errors begin with; empty where the user named no target
 
 
 def _build_all(builds: Sequence[_Build]) -> list[ProgramImage]:

@@ -191,14 +191,8 @@ class ParameterBlock:
 
     The storage lives as long as the block and never moves. The block does not
     keep buffers alive. Several threads may read a block; one may patch it while
-    no other reads.
-
-    Attributes
-    ----------
-    address
-        The address of the array, with one pointer per argument, as
-        `hal.native.NativeDevice.launch` takes it; valid memory even without
-        arguments.
+    no other reads. `address` is that of the array, with one pointer per argument, as
+    `hal.native.NativeDevice.launch` takes it; valid memory even without arguments.
     """
 
     __slots__ = ("_layout", "_storage", "address")

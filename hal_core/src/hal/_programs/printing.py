@@ -211,21 +211,11 @@ _UNSHOWN: Final = "__device__ inline void hal_show(const char *, const char *, h
 
 
 class Printing(NamedTuple):
-    """How the calls of a source that print are compiled.
+    """How the calls of a source that print are compiled."""
 
-    Attributes
-    ----------
-    trace
-        The condition under which a thread traces; empty to trace nothing.
-    shows
-        Whether the driver prints the traces of a run without an output.
-    discards
-        Whether nobody prints what a run without an output prints.
-    """
-
-    trace: str = ""
-    shows: bool = False
-    discards: bool = False
+    trace: str = ""  # the condition under which a thread traces; empty to trace nothing
+    shows: bool = False  # whether the driver prints the traces of a run without an output
+    discards: bool = False  # whether nobody prints what a run without an output prints
 
 
 class OutputPlace:
@@ -250,14 +240,7 @@ def with_output(
 ) -> tuple[str, str, dict[str, str]]:
     """Return a prelude, and source and macros whose kernels print to their hidden parameter.
 
-    Parameters
-    ----------
-    source, entries
-        The text, and the kernels that `hal._programs.scanner.scan` finds in it.
-    defines
-        Macros, name to value.
-    how
-        What becomes of the calls.
+    `entries` are the kernels that `hal._programs.scanner.scan` finds in the source.
     """
     trace = how.trace
     macros = {_renamed(name): _renamed(value) for name, value in defines.items()}

@@ -61,27 +61,12 @@ class _Conditional:
 
 
 def scan(source: str, *, filename: str) -> tuple[EntryPoint, ...]:
-    """Find every kernel that the source defines, in the order of the text.
+    """Find every kernel that the source defines, in the order of the text, with its exact places.
 
-    Parameters
-    ----------
-    source
-        Text in the portable dialect.
-    filename
-        The name that errors use.
-
-    Returns
-    -------
-    tuple[EntryPoint, ...]
-        The kernels with their exact places in `source`. The type text of a
-        parameter is a C++ type-id, as in ``float *[2]``: without its name,
-        comments and attributes. The line is that of ``__global__``.
-
-    Raises
-    ------
-    InvalidArgumentError
-        For a kernel that breaks a rule of the dialect (see the module), with
-        file, line, kernel and what to do.
+    The type text of a parameter is a C++ type-id, as in ``float *[2]``: without its name,
+    comments and attributes. The line is that of ``__global__``. Raises `InvalidArgumentError` for
+    a kernel that breaks a rule of the dialect (see the module), with file, line, kernel and what
+    to do.
     """
     return _Scanner(source, filename).scan()
 

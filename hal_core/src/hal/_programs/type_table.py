@@ -120,21 +120,11 @@ template <typename hal_t> struct hal_bare<hal_t &&> { using hal_type = hal_t; };
 
 
 class KernelEntry(NamedTuple):
-    """A kernel, as it is known before its image is loaded.
+    """A kernel, as it is known before its image is loaded, and the launch that it is made for."""
 
-    Attributes
-    ----------
-    signature
-        Its parameters; None where only loading tells.
-    block
-        The threads of a block in x, y and z that it is made for, or None.
-    shared_memory
-        The bytes of dynamic shared memory that it is made for.
-    """
-
-    signature: Signature | None
-    block: tuple[int, int, int] | None = None
-    shared_memory: int = 0
+    signature: Signature | None  # None where only loading tells
+    block: tuple[int, int, int] | None = None  # threads in x, y and z
+    shared_memory: int = 0  # dynamic, in bytes
 
 
 def type_table(entries: Sequence[EntryPoint], suffix: str = "") -> str:

@@ -51,16 +51,9 @@ BAR: Final = (
 
 
 class Canvas:
-    """A picture and its time scale, while it is drawn.
+    """A picture, `WIDTH` pixels wide, and its time scale, while it is drawn.
 
-    Attributes
-    ----------
-    image, pen
-        The picture, `WIDTH` pixels wide.
-    top
-        Where the rows begin, in pixels.
-    seconds
-        The time from `LEFT` to `RIGHT`.
+    Its rows begin at `top`; from `LEFT` to `RIGHT` it is `seconds` long.
     """
 
     def __init__(self, height: int, top: int, seconds: float) -> None:

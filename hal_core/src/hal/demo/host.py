@@ -28,16 +28,9 @@ class HostTiles:
     that, so that it copies from and to them itself. Close it, or use it in a
     with-statement, after everything that uses it and before the device.
 
-    Attributes
-    ----------
-    tiles
-        Their places in the picture; the first one is as large as any.
-    regions
-        The kernels' input for each: its width and height, and its colours
-        with their halo. The bytes are immutable, so an upload need not
-        copy them first.
-    edges
-        Arrays for their edge magnitude.
+    `tiles` are the places in the picture; the first one is as large as any. `regions` have the
+    kernels' input for each: its width and height, and its colours with their halo. These bytes are
+    immutable, so an upload need not copy them first. `edges` are arrays for the edge magnitude.
     """
 
     def __init__(self, device: hal.Device, picture: Bytes, *, sigma: float, tile_size: int) -> None:

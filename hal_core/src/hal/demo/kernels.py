@@ -113,15 +113,7 @@ extern "C" __global__ void sobel(const float* __restrict__ source, float* __rest
 
 
 class TileKernels:
-    """The compiled kernels, recorded for one tile after another.
-
-    Attributes
-    ----------
-    device
-        The device that they were compiled for.
-    slots
-        The recording's slots, as for `hal.Device.record`.
-    """
+    """The compiled kernels, recorded for one tile after another, with `slots` for its memory."""
 
     def __init__(self, device: hal.Device, sigma: float, largest: Tile) -> None:
         """Compile for a blur of `sigma` pixels, and tiles that are no larger than `largest`.

@@ -45,70 +45,33 @@ class Step(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """The times of one operation, in seconds from the run's start.
+    """The times of one operation, in seconds from the run's start."""
 
-    Attributes
-    ----------
-    number, tile, stage
-        Which step of the run it is part of, from 0, and as in
-        `Step`.
-    submitted
-        The submitting call returned.
-    issued
-        It was seen on the device's queue.
-    ready
-        Nothing held it back any more: issued, its waits reached, the one
-        before it in its queue retired.
-    retired
-        Its submission was seen to have ended.
-    """
-
-    number: int
+    number: int  # of the step in its stage, from 0
     tile: int
     stage: str
-    submitted: float
-    issued: float
-    ready: float
-    retired: float
+    submitted: float  # the submitting call returned
+    issued: float  # it was seen on the device's queue
+    ready: float  # nothing held it back: issued, its waits reached, the one before it retired
+    retired: float  # its submission was seen to have ended
 
 
 @dataclass(frozen=True, slots=True)
 class Overlap:
-    """How busy the queues were, as parts of the run's time, from 0 to 1.
+    """How busy the queues were, as parts of the run's time, from 0 to 1."""
 
-    Attributes
-    ----------
-    busy
-        For each stage, the part in which one of its operations was ready or
-        running.
-    together
-        The part in which two or more queues were busy.
-    """
-
-    busy: dict[str, float]
-    together: float
+    busy: dict[str, float]  # of each stage: one of its operations was ready or running
+    together: float  # two or more queues were busy
 
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """The observations of one run.
+    """The observations of one run."""
 
-    Attributes
-    ----------
-    operations
-        All of them, in the order of their submission.
-    seconds
-        From the first submission to the last retirement.
-    resolution, worst_resolution
-        The median and the longest gap between two looks, in seconds.
-    stages
-        The names of the queues.
-    """
-
-    operations: tuple[Operation, ...]
-    seconds: float
-    resolution: float
-    worst_resolution: float
+    operations: tuple[Operation, ...]  # in the order of their submission
+    seconds: float  # from the first submission to the last retirement
+    resolution: float  # the median gap between two looks, in seconds
+    worst_resolution: float  # the longest one
     stages: tuple[str, ...] = STAGES
 
     @property

@@ -22,14 +22,8 @@ def load(path: Path) -> npt.NDArray[np.uint8]:
     """Return a picture as red, green and blue bytes of shape (height, width, 3).
 
     Whatever Pillow can open: turned upright, transparency dropped, the first
-    frame of an animation, 16-bit and floating-point grey scaled to 8 bits.
-
-    Raises
-    ------
-    NotFoundError
-        There is no such file.
-    InvalidArgumentError
-        It cannot be read, is not a picture, or is one of absurd size.
+    frame of an animation, 16-bit and floating-point grey scaled to 8 bits. Raises `NotFoundError`,
+    and `InvalidArgumentError` for what cannot be read, is no picture, or is one of absurd size.
     """
     try:
         with Image.open(path) as image:

@@ -31,60 +31,23 @@ _OBSERVED_RUNS = 5
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """The settings of a run.
+    """The settings of a run."""
 
-    Attributes
-    ----------
-    source
-        The picture, or None for the photograph that scikit-image ships.
-    device
-        As for `hal.create_device`.
-    output, timeline_output
-        Where the edges and the timeline are written.
-    sigma
-        The blur's standard deviation in pixels, 0.3 to 32.
-    tile_size
-        Pixels along a tile's side, at least 16, or None to choose.
-    slots
-        Tiles in flight, at least 1.
-    passes
-        How often the picture goes through in the timed run, at least 1.
-    """
-
-    source: Path | None
-    device: str
+    source: Path | None  # None for the photograph that scikit-image ships
+    device: str  # as for `hal.create_device`
     output: Path
     timeline_output: Path
-    sigma: float = 2.0
-    tile_size: int | None = None
-    slots: int = 3
-    passes: int = 1
+    sigma: float = 2.0  # the blur's standard deviation in pixels, 0.3 to 32
+    tile_size: int | None = None  # pixels along a side, at least 16, or None to choose
+    slots: int = 3  # tiles in flight
+    passes: int = 1  # how often the picture goes through in the timed run
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """The results of a run.
+    """The results of a run."""
 
-    Attributes
-    ----------
-    name, width, height
-        The picture.
-    device
-        The device's name.
-    tiles, tile_size, slots, passes
-        How it was cut and sent.
-    seconds
-        The timed run, all passes.
-    error, tolerance
-        The greatest difference from the reference, and the one allowed, in
-        units of the edge magnitude.
-    overlap
-        How busy the queues were in the run of the timeline.
-    output, timeline_output
-        The pictures that were written.
-    """
-
-    name: str
+    name: str  # of the picture
     width: int
     height: int
     device: str
@@ -92,10 +55,10 @@ class Report:
     tile_size: int
     slots: int
     passes: int
-    seconds: float
-    error: float
+    seconds: float  # of the timed run, all passes
+    error: float  # the greatest difference from the reference, in units of the edge magnitude
     tolerance: float
-    overlap: Overlap
+    overlap: Overlap  # in the run of the timeline
     output: Path
     timeline_output: Path
 
@@ -115,13 +78,7 @@ def run(settings: Settings) -> Report:
 
     Runs one pipeline several times: once to warm up, once timed, and some observed,
     which slows them down. The one that the host saw best makes the timeline. All but
-    the first are checked; the host's edges are overwritten in between.
-
-    Raises
-    ------
-    HalError
-        For a setting out of range, a picture that cannot be read or written,
-        and everything that creating a device or running on it may raise.
+    the first are checked; the host's edges are overwritten in between. Every error is a `HalError`.
     """
     _check(settings)
     if settings.source is None:
