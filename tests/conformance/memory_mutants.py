@@ -231,8 +231,8 @@ MEMORY = (
         [f"{RECORDED}test_a_temporary_of_nothing_m3"],
         (
             "hal._commands.slots",
-            "        life = arena.take(self, size or 1, dtype)\n",
-            "        life = arena.take(self, size // bool(size), dtype)\n",
+            "        life = arena.take(size or 1)\n",
+            "        life = arena.take(size // bool(size))\n",
         ),
     ),
     (

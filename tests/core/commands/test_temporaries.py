@@ -11,13 +11,11 @@ import pytest
 from hal._commands.temporaries import Arena
 from hal.errors import OutOfMemoryError
 
-KIND = np.dtype(np.uint8)
-
 
 def settle(lives):
     """Return the blocks for each (size, after, last), and where each life begins and ends."""
     arena = Arena()
-    made = [arena.take(None, size, KIND) for size, _, _ in lives]
+    made = [arena.take(size) for size, _, _ in lives]
     for life, (size, after, last) in zip(made, lives, strict=True):
         arena.use(life.start + size, after)
         arena.use(life.start, after + 1)  # a later command
@@ -70,16 +68,16 @@ def test_blocks_are_as_large_as_those_of_other_recordings_m3():
 
 def test_what_none_uses_needs_no_bytes_m3():
     arena = Arena()
-    arena.take(None, 4096, KIND)
+    arena.take(4096)
     arena.settle()
     assert arena.blocks == ()
 
 
 def test_more_than_any_memory_m1():
     arena = Arena()
-    arena.take(None, 1 << 61, KIND)
+    arena.take(1 << 61)
     with pytest.raises(OutOfMemoryError, match="temporaries of the recording"):
-        arena.take(None, 1 << 61, KIND)
+        arena.take(1 << 61)
 
 
 @pytest.mark.parametrize("hazards", ["manual", "auto"])

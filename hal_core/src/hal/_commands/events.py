@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from hal._commands.command_buffer import CommandBuffer
     from hal._commands.lowering import Join
 
 
@@ -20,8 +19,8 @@ class CommandEvent:
 
     __slots__ = ("_commands", "_join", "_name", "_signalled")
 
-    def __init__(self, commands: CommandBuffer, name: str) -> None:
-        self._commands = commands
+    def __init__(self, commands: object, name: str) -> None:
+        self._commands = commands  # the recording that knows it
         self._name = name
         self._signalled = False
         self._join: Join | None = None  # None: nothing was recorded before its signal

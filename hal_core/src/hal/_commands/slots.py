@@ -210,7 +210,7 @@ class Slots(Sequence[Slot]):
             self._rights.append(0)
             self._elements.append(set())
             self._kinds.append("buffer")
-        life = arena.take(self, size or 1, dtype)
+        life = arena.take(size or 1)
         return Slot(self, self._count, life.start, size, dtype, life)
 
     def _give_temporary(self, temporary: object, last: int) -> None:

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 import numpy as np
 
@@ -34,8 +34,6 @@ from hal.errors import OutOfMemoryError
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from hal._commands.slots import Slots
-
 
 _Numbers: TypeAlias = "NDArray[np.int64]"
 
@@ -43,13 +41,11 @@ _Numbers: TypeAlias = "NDArray[np.int64]"
 class Life:
     """The life of one temporary, which has `size` bytes from `start` of the plan on."""
 
-    __slots__ = ("after", "dtype", "is_over", "last", "size", "slots", "start")
+    __slots__ = ("after", "is_over", "last", "size", "start")
 
-    def __init__(self, slots: Slots, start: int, size: int, dtype: np.dtype[Any]) -> None:
-        self.slots = slots
+    def __init__(self, start: int, size: int) -> None:
         self.start = start
         self.size = size
-        self.dtype = dtype
         # Commands before this one have ended before its first command; None before it has any.
         self.after: int | None = None
         self.last = END  # the last command that was recorded before its end
@@ -67,9 +63,9 @@ class Arena:
         self._top = 0
         self.blocks: tuple[int, ...] = ()  # the bytes of each, once they are known
 
-    def take(self, slots: Slots, size: int, dtype: np.dtype[Any]) -> Life:
+    def take(self, size: int) -> Life:
         """Begin a temporary of `size` > 0 bytes."""
-        life = Life(slots, self._top, size, dtype)
+        life = Life(self._top, size)
         top = self._top + aligned(size) + ALIGNMENT  # its end is no other's beginning
         if top > END:
             raise OutOfMemoryError(

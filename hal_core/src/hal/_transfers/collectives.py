@@ -21,6 +21,7 @@ from hal._engine.wait_lists import check_lists
 from hal._memory.access import check_buffer, late_address
 from hal._memory.views import view_of
 from hal._transfers.collective_checks import check, check_group
+from hal._transfers.transfers import read_staged, write_staged
 from hal.native import MemoryType
 from hal.native_collectives import (
     Collective,
@@ -64,28 +65,19 @@ class GroupRegion(Region):
         return late_address(self.memory) + self.start
 
     def read(self) -> NDArray[np.uint8]:
-        address = self.address()
         if self.is_visible:
             return self._view()
         copied = np.empty(self.size, np.uint8)
-
-        def drain(memory: memoryview, position: int) -> None:
-            np.copyto(copied[position : position + len(memory)], np.frombuffer(memory, np.uint8))
-
-        self._device._staging.read(address, self.size, drain)
+        read_staged(self._device, self.memory, self.start, copied)
         return copied
 
     def write(self, data: NDArray[np.uint8]) -> None:
-        if self.is_visible:
-            memory = self._view()
-            if memory.ctypes.data != data.ctypes.data:
-                np.copyto(memory, data)
+        if not self.is_visible:
+            write_staged(self._device, self.memory, self.start, data)
             return
-
-        def fill(memory: memoryview, position: int) -> None:
-            np.copyto(np.frombuffer(memory, np.uint8), data[position : position + len(memory)])
-
-        self._device._staging.write(self.address(), self.size, fill)
+        memory = self._view()
+        if memory.ctypes.data != data.ctypes.data:
+            np.copyto(memory, data)
 
     def _view(self) -> NDArray[np.uint8]:
         return np.asarray(view_of(self.memory))[self.start : self.start + self.size]

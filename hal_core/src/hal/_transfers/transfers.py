@@ -128,7 +128,7 @@ def read(device: DeviceCore, buffer: Buffer, array: object, offset: object) -> t
     if pinned is not None:
         payload = _copy(device._copy, pinned, (start, storage), length, host)
         return _guarded(device, pinned, payload), False
-    return (_read_staged, (device, storage, start, host), None), True
+    return (read_staged, (device, storage, start, host), None), True
 
 
 def copy(
@@ -222,7 +222,7 @@ def _from_host(
     if pinned is not None:
         payload = _copy(device._copy, (start, storage), pinned, host.size, host)
         return _guarded(device, pinned, payload), False
-    return (_write_staged, (device, storage, start, host), None), True
+    return (write_staged, (device, storage, start, host), None), True
 
 
 def _capture_and_write(
@@ -358,16 +358,18 @@ def _copy_in_parts(
 # Run on a thread of the pool
 
 
-def _write_staged(
-    device: DeviceCore, storage: Storage, start: int, host: NDArray[np.uint8]
-) -> None:
+def write_staged(device: DeviceCore, storage: Storage, start: int, host: NDArray[np.uint8]) -> None:
+    """Copy an array into memory, through the device's staging ring; blocks."""
+
     def fill(memory: memoryview, position: int) -> None:
         np.copyto(np.frombuffer(memory, np.uint8), host[position : position + len(memory)])
 
     device._staging.write(late_address(storage) + start, host.size, fill)
 
 
-def _read_staged(device: DeviceCore, storage: Storage, start: int, host: NDArray[np.uint8]) -> None:
+def read_staged(device: DeviceCore, storage: Storage, start: int, host: NDArray[np.uint8]) -> None:
+    """Copy from memory into an array, through the device's staging ring; blocks."""
+
     def drain(memory: memoryview, position: int) -> None:
         np.copyto(host[position : position + len(memory)], np.frombuffer(memory, np.uint8))
 

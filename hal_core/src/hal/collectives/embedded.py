@@ -265,16 +265,8 @@ class EmbeddedGroup(NativeGroup):
         self._world.leave(self._rank)
 
 
-class _Table:
-    """The contributions of the ranks that have arrived."""
-
-    __slots__ = ("brought",)
-
-    def __init__(self) -> None:
-        self.brought: dict[int, Any] = {}
-
-
-_tables: Final[dict[object, _Table]] = {}
+_tables: Final[dict[object, dict[int, Any]]] = {}
+"""What the ranks have brought that have arrived, by the key of each meeting of theirs."""
 _changed: Final = threading.Condition()
 
 
@@ -284,8 +276,7 @@ def _meet(
     """Bring something, and return what each rank has brought; blocks until all have come."""
     deadline = time.monotonic() + timeout
     with _changed:
-        table = _tables.setdefault(key, _Table())
-        brought = table.brought
+        brought = _tables.setdefault(key, {})
         if rank in brought:
             message = f"rank {rank} of {name} is taken: another thread has joined with it"
             raise InvalidArgumentError(message)
