@@ -38,23 +38,16 @@ def captured(stream: int) -> OperationError:
 class CaptureMode(threading.local):
     """An exchange of the calling thread's capture mode.
 
-    Parameters
-    ----------
-    address
-        Of the driver's function, which takes the address of an int; None without such a function.
-
-    Attributes
-    ----------
-    word
-        Relaxed before an exchange and after the one back; the thread's own mode in between.
-    swap
-        Exchanges the mode and the word. It keeps the interpreter lock, since releasing
-        that takes longer than the driver's function; and it is not a Python function,
-        so that no interrupt comes between a call of it and its work.
+    `address` is that of the driver's function, which takes the address of an int; None without
+    such a function.
     """
 
     def __init__(self, address: int | None = None) -> None:
+        # Relaxed before an exchange and after the one back; the thread's own mode in between
         self.word = ctypes.c_int(RELAXED)
+        # Exchanges the mode and the word. It keeps the interpreter lock, since releasing that takes
+        # longer than the driver's function; and it is no Python function, so that no interrupt
+        # comes between a call of it and its work.
         if address is None:
             self.swap: Callable[[], object] = int
         else:

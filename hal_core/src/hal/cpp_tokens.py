@@ -55,21 +55,12 @@ _CLOSING: Final = {"(": ")", "[": "]", "{": "}"}
 
 
 class Token(NamedTuple):
-    """A token of C++.
-
-    Attributes
-    ----------
-    kind
-        "word", "number", "string" (characters too), "sign", or "directive".
-    text
-        The token without splices, a digraph in its plain form; a directive
-        without its comments.
-    start, end
-        Its offsets in the source.
-    """
+    """A token of C++, with its offsets in the source."""
 
     kind: str
+    """"word", "number", "string" (characters too), "sign", or "directive"."""
     text: str
+    """Without splices, a digraph in its plain form; a directive without its comments."""
     start: int
     end: int
 

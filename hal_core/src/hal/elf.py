@@ -68,56 +68,36 @@ _LETTERS_PER_BYTE: Final = 4
 
 
 class Section(NamedTuple):
-    """One section.
-
-    Attributes
-    ----------
-    kind, flags
-        As the format numbers them.
-    address
-        Where it is loaded, 0 if it is not.
-    start, size
-        Where it stands in the file, in bytes.
-    link, info
-        The indexes of the sections that it refers to, where its kind has such.
-    """
+    """One section; its kind and flags are as the format numbers them."""
 
     kind: int
     flags: int
     address: int
+    """Where it is loaded, 0 if it is not."""
     start: int
+    """Where it stands in the file, in bytes."""
     size: int
     link: int
+    """The index of a section that it refers to, where its kind has such; `info` is of another."""
     info: int
 
 
 class Symbol(NamedTuple):
-    """One entry of a symbol table.
-
-    Attributes
-    ----------
-    name
-        Its name, mangled where the language does so.
-    table
-        The kind of section it is listed in: `DYNAMIC` is seen by the loader.
-    binding, kind
-        As the format numbers them.
-    section
-        The index of the section it is defined in; 0 for what others define.
-    value, size
-        Its address, or in files that are to be linked its place in the section; its bytes.
-    other
-        Its visibility, and the machine's own bits.
-    """
+    """One entry of a symbol table; its binding and kind are as the format numbers them."""
 
     name: str
+    """Mangled where the language does so."""
     table: int
+    """The kind of section it is listed in: `DYNAMIC` is seen by the loader."""
     binding: int
     kind: int
     section: int
+    """The index of the section it is defined in; 0 for what others define."""
     value: int
+    """Its address, or in files that are to be linked its place in the section."""
     size: int
     other: int
+    """Its visibility, and the machine's own bits."""
 
 
 def is_readable(image: bytes) -> bool:

@@ -127,17 +127,12 @@ class NativeCompiler(ABC):
 
 
 class NativeDriver(ABC):
-    """Enumerate and open the devices of one vendor's driver.
-
-    Attributes
-    ----------
-    parameters
-        The names of the backend's own device parameters; the core refuses all others.
-    """
+    """Enumerate and open the devices of one vendor's driver."""
 
     __slots__ = ()
 
     parameters: ClassVar[tuple[str, ...]] = ()
+    """The names of the backend's own device parameters; the core refuses all others."""
 
     @abstractmethod
     def devices(self) -> Sequence[DeviceInfo]:
@@ -155,37 +150,27 @@ class NativeDriver(ABC):
 
 
 class NativeDevice(OptionalPrimitives, ABC):
-    """One device's context, and the native calls on it.
-
-    Attributes
-    ----------
-    info
-        What the device is.
-    features
-        The optional features that work natively here, out of `FEATURES`.
-    domain
-        Devices with equal domains can wait for each other's events on their
-        streams. Usually the driver object. Compared with ``is``.
-    max_in_flight
-        Launches that one stream takes, each with an event recorded behind
-        it, before launching would block (Q1).
-    graph_commands
-        From so many commands on, a recording that runs again is submitted
-        faster as a graph than replayed on a stream; 0 for never. Measured with
-        ``benchmarks/lowering.py``; "auto" goes by it (C4).
-    graph_launches
-        The same for a recording of nothing but launches; 0 for no other number.
-    """
+    """One device's context, and the native calls on it."""
 
     __slots__ = ("domain", "features", "info", "max_in_flight")
 
     graph_commands: ClassVar[int] = 1
+    """From so many commands on, a recording that runs again is submitted faster as a graph than
+    replayed on a stream; 0 for never. Measured with ``benchmarks/lowering.py``; "auto" goes by it
+    (C4)."""
     graph_launches: ClassVar[int] = 0
+    """The same for a recording of nothing but launches; 0 for no other number."""
 
     info: DeviceInfo
+    """What the device is."""
     features: frozenset[str]
+    """The optional features that work natively here, out of `FEATURES`."""
     domain: object
+    """Devices with equal domains can wait for each other's events on their streams. Usually the
+    driver object. Compared with ``is``."""
     max_in_flight: int
+    """Launches that one stream takes, each with an event recorded behind it, before launching would
+    block (Q1)."""
 
     # Context
 

@@ -61,32 +61,22 @@ OPERATIONS: Final = (
 
 
 class Step(NamedTuple):
-    """The part of an operation that all ranks must agree on.
-
-    Attributes
-    ----------
-    kind
-        One of `OPERATIONS`.
-    number
-        Its place, from 1 on, in the order of the group's collectives; of a message, in that of
-        the messages from the one rank to the other.
-    op
-        One of `REDUCTIONS`, or empty.
-    dtype
-        The name of the elements' type.
-    elements
-        How many elements one rank gives or, in a ``reduce_scatter``, gets; in an ``all_to_all``,
-        what it gives to one other.
-    root
-        The root, or the other rank of a message; -1 for none.
-    """
+    """The part of an operation that all ranks must agree on."""
 
     kind: str
+    """One of `OPERATIONS`."""
     number: int
+    """Its place, from 1 on, in the order of the group's collectives; of a message, in that of the
+    messages from the one rank to the other."""
     op: str = ""
+    """One of `REDUCTIONS`, or empty."""
     dtype: str = ""
+    """The name of the elements' type."""
     elements: int = 0
+    """How many elements one rank gives or, in a ``reduce_scatter``, gets; in an ``all_to_all``,
+    what it gives to one other."""
     root: int = -1
+    """The root, or the other rank of a message; -1 for none."""
 
     def __str__(self) -> str:
         words = f"{self.kind} #{self.number}"
@@ -143,34 +133,26 @@ class Collective:
 
 
 class Launch(ABC):
-    """One submission of a group: an operation, or a batch of them, with its queue and lists.
-
-    Attributes
-    ----------
-    queue, ordered
-        The queue, and whether it is an ordered one.
-    work
-        The operations, whose numbers the group gives; empty once it is submitted, so that whoever
-        watches over it holds no buffer.
-    submission
-        The handle, once `make` has made it.
-    step, turn
-        Its first operation, and its place among the group's submissions; set by the group.
-    begun, ended
-        When it was issued, by ``time.monotonic``, and, where the end is signalled by a semaphore,
-        that; None before.
-    """
+    """One submission of a group: an operation, or a batch of them, with its queue and lists."""
 
     __slots__ = ("begun", "ended", "ordered", "queue", "step", "submission", "turn", "work")
 
     queue: object
     ordered: bool
+    """Whether the queue is an ordered one."""
     work: list[Collective]
+    """The operations, whose numbers the group gives; empty once it is submitted, so that whoever
+    watches over it holds no buffer."""
     submission: Any  # hal.Submission
+    """The handle, once `make` has made it."""
     step: Step
+    """Its first operation; set by the group."""
     turn: int
+    """Its place among the group's submissions; set by the group."""
     begun: float | None
+    """When it was issued, by ``time.monotonic``; None before."""
     ended: Any  # hal.Semaphore | None
+    """The semaphore that signals the end, where one does."""
 
     @abstractmethod
     def make(self, run: Callable[..., object], *, on_stream: bool) -> None:
@@ -198,17 +180,12 @@ class Launch(ABC):
 
 
 class Participant(ABC):
-    """A group as queues and recordings see it: `hal.collectives.Group`.
-
-    Attributes
-    ----------
-    lock
-        Held while launches are lined up and submitted; the same thread may take it again.
-    """
+    """A group as queues and recordings see it: `hal.collectives.Group`."""
 
     __slots__ = ("lock",)
 
     lock: AbstractContextManager[object]
+    """Held while launches are lined up and submitted; the same thread may take it again."""
 
     @property
     @abstractmethod
@@ -259,17 +236,12 @@ class Participant(ABC):
 
 
 class NativeGroup(ABC):
-    """A provider's end of one rank's group. Any thread may call; no two calls of `enqueue` at once.
-
-    Attributes
-    ----------
-    on_stream
-        Whether work is put on a native stream, by `enqueue`; else `begin` runs it.
-    """
+    """A provider's end of one rank's group. Any thread may call, but no two `enqueue` at once."""
 
     __slots__ = ()
 
     on_stream: bool = False
+    """Whether work is put on a native stream, by `enqueue`; else `begin` runs it."""
 
     def check(self, step: Step) -> None:  # noqa: B027 - most have nothing to refuse
         """Raise `UnimplementedError` for an operation or a dtype that the provider lacks."""
@@ -340,26 +312,19 @@ class NativeGroup(ABC):
 
 
 class Place(NamedTuple):
-    """Where a process stands among those that were launched together.
-
-    Attributes
-    ----------
-    rank, size
-        Its number, and how many there are.
-    local_rank
-        Its number among those of its host, to choose a device by; None if that is unknown.
-    rendezvous
-        How the ranks find each other: ``"tcp://HOST:PORT"``, ``"file:///PATH"``, another text,
-        the name of a group of threads in one process; or None.
-    launcher
-        Who started it: ``"torchrun"``, ``"mpi"``, ``"slurm"``, ``"given"``, ``"alone"``.
-    """
+    """Where a process stands among those that were launched together."""
 
     rank: int
+    """Its number."""
     size: int
+    """How many there are."""
     local_rank: int | None = None
+    """Its number among those of its host, to choose a device by; None if that is unknown."""
     rendezvous: str | None = None
+    """How the ranks find each other: ``"tcp://HOST:PORT"``, ``"file:///PATH"``, another text, the
+    name of a group of threads in one process; or None."""
     launcher: str = "alone"
+    """Who started it: ``"torchrun"``, ``"mpi"``, ``"slurm"``, ``"given"``, ``"alone"``."""
 
 
 class Join(NamedTuple):
@@ -379,31 +344,21 @@ class Join(NamedTuple):
 
 
 class Provider(NamedTuple):
-    """The record of one provider.
-
-    Attributes
-    ----------
-    name
-        The same as its entry point's: ``"nccl"``.
-    summary
-        One line.
-    suits
-        Return why it cannot serve a `Join`, or an empty text; loads no more than it must.
-    join
-        Return a rank's group; blocks until all ranks have come. Raises `RendezvousError` at the
-        time-out.
-    backends
-        The backends on whose streams it puts work; empty for one that serves any device.
-    priority
-        Of several that suit, the one with the highest is taken.
-    """
+    """The record of one provider."""
 
     name: str
+    """The same as its entry point's: ``"nccl"``."""
     summary: str
+    """One line."""
     suits: Callable[[Join], str]
+    """Return why it cannot serve a `Join`, or an empty text; loads no more than it must."""
     join: Callable[[Join], NativeGroup]
+    """Return a rank's group; blocks until all ranks have come. Raises `RendezvousError` at the
+    time-out."""
     backends: tuple[str, ...] = ()
+    """The backends on whose streams it puts work; empty for one that serves any device."""
     priority: int = 0
+    """Of several that suit, the one with the highest is taken."""
 
 
 class HookSpecification:

@@ -113,40 +113,30 @@ class DeviceInfo:
 
 
 class EntryPoint(NamedTuple):
-    """A ``__global__`` function as the core's scanner finds it.
-
-    Attributes
-    ----------
-    name
-        The function's name, without namespaces.
-    parameters
-        Its parameters as ``(type text, name)``, in order.
-    line
-        The line of the declaration in the source, from 1.
-    parameters_start, parameters_end
-        Offsets in the source: just after the opening parenthesis, and of the
-        closing one.
-    body_start, body_end
-        Offsets of the opening brace and just after the closing one.
-    block, shared_memory
-        The C++ expressions in its marks ``HAL_BLOCK(x, y, z)`` and
-        ``HAL_SHARED_MEMORY(bytes)``, empty without one. The core has blanked
-        the marks out of the source, and put their values into the type table.
-    launch_bounds
-        The C++ expression for the most threads of a block, the first one in
-        its ``__launch_bounds__``; empty without one.
-    """
+    """A ``__global__`` function as the core's scanner finds it."""
 
     name: str
+    """The function's name, without namespaces."""
     parameters: tuple[tuple[str, str], ...]
+    """Its parameters as ``(type text, name)``, in order."""
     line: int
+    """The line of the declaration in the source, from 1."""
     parameters_start: int
+    """The offset in the source just after the opening parenthesis."""
     parameters_end: int
+    """The offset of the closing one."""
     body_start: int
+    """The offset of the opening brace."""
     body_end: int
+    """The offset just after the closing one."""
     block: tuple[str, ...] = ()
+    """The C++ expressions in its mark ``HAL_BLOCK(x, y, z)``, empty without one. The core has
+    blanked the marks out of the source, and put their values into the type table."""
     shared_memory: str = ""
+    """The one in ``HAL_SHARED_MEMORY(bytes)``."""
     launch_bounds: str = ""
+    """The C++ expression for the most threads of a block, the first one in its
+    ``__launch_bounds__``; empty without one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,42 +145,29 @@ class CompileRequest:
 
     Raises `InvalidArgumentError` for an invalid name of a macro, and for a
     value of several lines.
-
-    Attributes
-    ----------
-    source
-        The user's text in the portable dialect (see docs/kernels.md).
-    filename
-        The source's name in errors.
-    entries
-        Its entry points.
-    type_table
-        C++ text to append after the source, at namespace scope. It defines
-        two globals marked ``HAL_TABLE``, a macro that the backend defines
-        before it so that `NativeDevice.get_global` finds them in the image.
-    defines
-        Macros, name to value.
-    options
-        Further options, passed to the compiler unchanged.
-    include_directories
-        Directories for ``#include``, in order.
-    part
-        Whether the image is one that `NativeCompiler.link` takes, and no
-        device.
-    prelude
-        Portable C++ text to put before the source, at namespace scope, which
-        neither the places of the entry points nor messages count.
     """
 
     source: str
+    """The user's text in the portable dialect (see docs/kernels.md)."""
     filename: str
+    """The source's name in errors."""
     entries: tuple[EntryPoint, ...]
+    """Its entry points."""
     type_table: str
+    """C++ text to append after the source, at namespace scope. It defines two globals marked
+    ``HAL_TABLE``, a macro that the backend defines before it so that `NativeDevice.get_global`
+    finds them in the image."""
     defines: Mapping[str, str] = field(default_factory=dict)
+    """Macros, name to value."""
     options: tuple[str, ...] = ()
+    """Further options, passed to the compiler unchanged."""
     include_directories: tuple[str, ...] = ()
+    """Directories for ``#include``, in order."""
     part: bool = False
+    """Whether the image is one that `NativeCompiler.link` takes, and no device."""
     prelude: str = ""
+    """Portable C++ text to put before the source, at namespace scope, which neither the places of
+    the entry points nor messages count."""
 
     def __post_init__(self) -> None:
         """Check the macros."""
@@ -219,80 +196,51 @@ class CompileRequest:
 
 
 class CompiledImage(NamedTuple):
-    """The result of a `NativeCompiler`.
-
-    Attributes
-    ----------
-    target
-        Its target, in the backend's words: ``"sm_90"``, ``"gfx942"``.
-    image
-        The bytes that `NativeDevice.load_module` takes.
-    log
-        The compiler's messages, though it succeeded.
-    properties
-        Other notes of the backend, for itself or for people:
-        the compiler's version, the processor's features.
-    """
+    """The result of a `NativeCompiler`."""
 
     target: str
+    """Its target, in the backend's words: ``"sm_90"``, ``"gfx942"``."""
     image: bytes
+    """The bytes that `NativeDevice.load_module` takes."""
     log: str = ""
+    """The compiler's messages, though it succeeded."""
     properties: Mapping[str, str] = MappingProxyType({})
+    """Other notes of the backend, for itself or for people: the compiler's version, the processor's
+    features."""
 
 
 class KernelInfo(NamedTuple):
-    """A kernel of an image, as the image describes it.
-
-    Attributes
-    ----------
-    signature
-        Its parameters as `hal.Signature.parse` takes them, ``any[8]`` for one of which only
-        the size is known; None where only loading tells.
-    block
-        The only block in x, y and z that it runs with, if there is one.
-    max_threads
-        The most threads of a block, 0 where it does not say.
-    """
+    """A kernel of an image, as the image describes it."""
 
     signature: str | None = None
+    """Its parameters as `hal.Signature.parse` takes them, ``any[8]`` for one of which only the size
+    is known; None where only loading tells."""
     block: tuple[int, int, int] | None = None
+    """The only block in x, y and z that it runs with, if there is one."""
     max_threads: int = 0
+    """The most threads of a block, 0 where it does not say."""
 
 
 class ImageInfo(NamedTuple):
-    """An image, as it describes itself.
-
-    Attributes
-    ----------
-    target
-        The target that it was made for, as `CompiledImage.target`.
-    kernels
-        Its kernels by their names in the image; None where it does not list them.
-    properties
-        As of `CompiledImage`: what `NativeCompiler.rank` reads.
-    """
+    """An image, as it describes itself."""
 
     target: str
+    """The target that it was made for, as `CompiledImage.target`."""
     kernels: Mapping[str, KernelInfo] | None = None
+    """Its kernels by their names in the image; None where it does not list them."""
     properties: Mapping[str, str] = MappingProxyType({})
+    """As of `CompiledImage`: what `NativeCompiler.rank` reads."""
 
 
 class FunctionInfo(NamedTuple):
-    """The driver's description of a loaded kernel.
-
-    Attributes
-    ----------
-    max_threads_per_block
-        The most threads that a block of this kernel may have.
-    static_shared_memory
-        Bytes of shared memory that it declares itself.
-    parameter_sizes
-        Bytes of each parameter in order, or None if the driver does not tell.
-    """
+    """The driver's description of a loaded kernel."""
 
     max_threads_per_block: int
+    """The most threads that a block of this kernel may have."""
     static_shared_memory: int
+    """Bytes of shared memory that it declares itself."""
     parameter_sizes: tuple[int, ...] | None
+    """Bytes of each parameter in order, or None if the driver does not tell."""
 
 
 class FillNode(NamedTuple):
@@ -370,21 +318,14 @@ Node: TypeAlias = (
 
 
 class LaunchUpdate(NamedTuple):
-    """A launch in a graph instance, as `CallTable.update_launch` takes it.
-
-    Attributes
-    ----------
-    node
-        The vendor's handle of the node.
-    structure
-        Bytes of the vendor's structure of a launch's parameters. The core aligns them to 8.
-    grid
-        The place in them of the grid, three ``unsigned`` that the core replaces.
-    """
+    """A launch in a graph instance, as `CallTable.update_launch` takes it."""
 
     node: int
+    """The vendor's handle of the node."""
     structure: bytes
+    """Bytes of the vendor's structure of a launch's parameters. The core aligns them to 8."""
     grid: int
+    """The place in them of the grid, three ``unsigned`` that the core replaces."""
 
 
 class CallTable(NamedTuple):
@@ -401,95 +342,71 @@ class CallTable(NamedTuple):
     `most_launches` in all streams of the device, none of them may block, need the
     interpreter lock, or wait for a thread that does. The addresses are valid as long as the
     device is open.
-
-    Attributes
-    ----------
-    record_event
-        ``int (void *event, void *stream)``
-    wait_event
-        ``int (void *stream, void *event, unsigned flags)``; the flags are 0, and the event may be
-        one of another device of the domain.
-    query_event
-        ``int (void *event)``: 0, or `not_ready`.
-    fill_8
-        ``int (uintptr_t address, unsigned char value, size_t count, void *stream)``: writes the
-        value `count` > 0 times.
-    fill_16
-        The same with an ``unsigned short`` value, and an address that is a multiple of 2.
-    fill_32
-        The same with an ``unsigned`` value, and an address that is a multiple of 4.
-    launch
-        ``int (void *function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by,
-        unsigned bz, unsigned shared_memory, void *stream, void **parameters, void **extra)``: the
-        arguments of `NativeDevice.launch`; `extra` is NULL. Refuses what the method prepares first.
-    launch_graph
-        ``int (void *instance, void *stream)``; 0 where the device does not declare ``graphs``.
-    current
-        ``int (void **context)``: writes what is current on the calling thread to 8 bytes that are
-        zero before; an ``int`` is also fine. 0: every thread may call.
-    context
-        What `current` writes on a thread that may make the calls. On any other the
-        core calls the methods, after `NativeDevice.bind`.
-    not_ready
-        The status of `query_event` for an event that is not complete; not 0.
-    exchange_capture_mode
-        ``int (int *mode)``: exchanges the calling thread's capture mode and the number.
-        The core makes the mode relaxed (2) around `query_event`, which would end another library's
-        capture otherwise (`hal.capture_modes`). 0: not needed.
-    most_launches
-        How many launches of the core's may be in flight on all streams together: a driver that
-        has streams share a channel blocks when that is full. Beyond it the methods are called,
-        which release the interpreter lock. 0: `NativeDevice.max_in_flight` is enough.
-    allocate_async
-        ``int (uintptr_t *address, size_t size, void *pool, void *stream)``: does what
-        `NativeDevice.allocate_async` does, in the relaxed capture mode as `query_event`. The core
-        calls it for memory that the pool has held before and keeps (`NativeDevice.configure_pool`).
-        It must not wait for the device; for want of memory it fails. 0: the method is called.
-    free_async
-        ``int (uintptr_t address, void *stream)``: does what `NativeDevice.free_async` does, in
-        the same mode. 0: the method is called.
-    pool
-        What `allocate_async` takes as its pool.
-    update_launch
-        ``int (void *instance, void *node, const void *structure)``: does what
-        `NativeDevice.update_graph` does for a launch over a grid without zeros, with what
-        `NativeDevice.launch_update` has given. 0: the method is called.
-    write_value
-        ``int (void *stream, uintptr_t address, uint64_t value, unsigned flags)``: does what
-        `NativeDevice.write_value` does; the flags are 0. 0 without ``stream_values``.
-    wait_value
-        ``int (void *stream, uintptr_t address, uint64_t value, unsigned flags, uint64_t mask)``:
-        does what `NativeDevice.wait_value` does; the flags are 0, and the mask has all bits. A
-        function that takes no mask will do: C's calling conventions let it ignore the last one.
-        0 without ``stream_values``.
-    copy
-        ``int (uintptr_t target, uintptr_t source, size_t size, void *stream)``: does what
-        `NativeDevice.copy`, `NativeDevice.copy_from_host` and `NativeDevice.copy_to_host` do. With
-        the interpreter lock it is called for memory of the device and pinned memory only, and
-        without it, in the relaxed capture mode, for any. 0: the methods are called.
-    synchronize_stream
-        ``int (void *stream)``: does what `NativeDevice.synchronize_stream` does, without the
-        interpreter lock and in the relaxed capture mode. 0: the method is called.
     """
 
     record_event: int
+    """``int (void *event, void *stream)``"""
     wait_event: int
+    """``int (void *stream, void *event, unsigned flags)``; the flags are 0, and the event may be
+    one of another device of the domain."""
     query_event: int
+    """``int (void *event)``: 0, or `not_ready`."""
     fill_8: int
+    """``int (uintptr_t address, unsigned char value, size_t count, void *stream)``: writes the
+    value `count` > 0 times."""
     fill_16: int
+    """The same with an ``unsigned short`` value, and an address that is a multiple of 2."""
     fill_32: int
+    """The same with an ``unsigned`` value, and an address that is a multiple of 4."""
     launch: int
+    """``int (void *function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by,
+    unsigned bz, unsigned shared_memory, void *stream, void **parameters, void **extra)``: the
+    arguments of `NativeDevice.launch`; `extra` is NULL. Refuses what the method prepares first."""
     launch_graph: int
+    """``int (void *instance, void *stream)``; 0 where the device does not declare ``graphs``."""
     current: int
+    """``int (void **context)``: writes what is current on the calling thread to 8 bytes that are
+    zero before; an ``int`` is also fine. 0: every thread may call."""
     context: int
+    """What `current` writes on a thread that may make the calls. On any other the core calls the
+    methods, after `NativeDevice.bind`."""
     not_ready: int
+    """The status of `query_event` for an event that is not complete; not 0."""
     exchange_capture_mode: int = 0
+    """``int (int *mode)``: exchanges the calling thread's capture mode and the number. The core
+    makes the mode relaxed (2) around `query_event`, which would end another library's capture
+    otherwise (`hal.capture_modes`). 0: not needed."""
     most_launches: int = 0
+    """How many launches of the core's may be in flight on all streams together: a driver that has
+    streams share a channel blocks when that is full. Beyond it the methods are called, which
+    release the interpreter lock. 0: `NativeDevice.max_in_flight` is enough."""
     allocate_async: int = 0
+    """``int (uintptr_t *address, size_t size, void *pool, void *stream)``: does what
+    `NativeDevice.allocate_async` does, in the relaxed capture mode as `query_event`. The core calls
+    it for memory that the pool has held before and keeps (`NativeDevice.configure_pool`). It must
+    not wait for the device; for want of memory it fails. 0: the method is called."""
     free_async: int = 0
+    """``int (uintptr_t address, void *stream)``: does what `NativeDevice.free_async` does, in the
+    same mode. 0: the method is called."""
     pool: int = 0
+    """What `allocate_async` takes as its pool."""
     update_launch: int = 0
+    """``int (void *instance, void *node, const void *structure)``: does what
+    `NativeDevice.update_graph` does for a launch over a grid without zeros, with what
+    `NativeDevice.launch_update` has given. 0: the method is called."""
     write_value: int = 0
+    """``int (void *stream, uintptr_t address, uint64_t value, unsigned flags)``: does what
+    `NativeDevice.write_value` does; the flags are 0. 0 without ``stream_values``."""
     wait_value: int = 0
+    """``int (void *stream, uintptr_t address, uint64_t value, unsigned flags, uint64_t mask)``:
+    does what `NativeDevice.wait_value` does; the flags are 0, and the mask has all bits. A function
+    that takes no mask will do: C's calling conventions let it ignore the last one. 0 without
+    ``stream_values``."""
     copy: int = 0
+    """``int (uintptr_t target, uintptr_t source, size_t size, void *stream)``: does what
+    `NativeDevice.copy`, `NativeDevice.copy_from_host` and `NativeDevice.copy_to_host` do. With the
+    interpreter lock it is called for memory of the device and pinned memory only, and without it,
+    in the relaxed capture mode, for any. 0: the methods are called."""
     synchronize_stream: int = 0
+    """``int (void *stream)``: does what `NativeDevice.synchronize_stream` does, without the
+    interpreter lock and in the relaxed capture mode. 0: the method is called."""

@@ -35,36 +35,24 @@ hookimpl = pluggy.HookimplMarker("hal")
 
 
 class Backend(NamedTuple):
-    """The record of one backend, which the hook returns.
-
-    Attributes
-    ----------
-    name
-        The backend's name, the same as its entry point's: ``"cuda"``.
-    summary
-        One line for ``hal devices``, without the name.
-    probe
-        Check that the driver and at least one device are here. May load the
-        vendor's library; must not create a context. Raises
-        `BackendUnavailableError` with the native reason.
-    open
-        Return the driver. Called once per process, on first use, after a
-        `probe` that passed; the core keeps the result.
-    native_api
-        The version of `hal.native` that the plugin was written for.
-    compiler
-        Return the compiler for the backend's devices, which needs none of them:
-        called once per process, on first use, without `probe`. Raises
-        `BackendUnavailableError` if the vendor's bindings are missing. None
-        for a backend whose devices load images only.
-    """
+    """The record of one backend, which the hook returns."""
 
     name: str
+    """The backend's name, the same as its entry point's: ``"cuda"``."""
     summary: str
+    """One line for ``hal devices``, without the name."""
     probe: Callable[[], None]
+    """Check that the driver and at least one device are here. May load the vendor's library; must
+    not create a context. Raises `BackendUnavailableError` with the native reason."""
     open: Callable[[], NativeDriver]
+    """Return the driver. Called once per process, on first use, after a `probe` that passed; the
+    core keeps the result."""
     native_api: int = NATIVE_API
+    """The version of `hal.native` that the plugin was written for."""
     compiler: Callable[[], NativeCompiler] | None = None
+    """Return the compiler for the backend's devices, which needs none of them: called once per
+    process, on first use, without `probe`. Raises `BackendUnavailableError` if the vendor's
+    bindings are missing. None for a backend whose devices load images only."""
 
 
 def on_first_use(where: str) -> Callable[[], Any]:

@@ -85,19 +85,7 @@ class Member:
 
 
 class Region:
-    """One process's mapping of a region.
-
-    Attributes
-    ----------
-    fd
-        Its file.
-    kind, size, secret
-        What it is, the bytes behind its first page, and what a ticket must name.
-    address
-        The address of its first page in this process.
-    slot
-        The number of this process's slot; -1 before `join`.
-    """
+    """One process's mapping of a region."""
 
     __slots__ = (
         "_map",
@@ -115,11 +103,12 @@ class Region:
     def __init__(self, fd: int, kind: str, size: int, secret: bytes) -> None:
         """Map a file, and own it from then on; if that fails, the caller closes it."""
         self.kind = kind
-        self.size = size
-        self.secret = secret
-        self.slot = -1
+        self.size = size  # of what follows its first page
+        self.secret = secret  # a ticket must name it
+        self.slot = -1  # the number of this process's, once it has joined
         self._map = mmap.mmap(fd, PAGE + size)
         self._words = memoryview(self._map)[:PAGE].cast("Q")
+        # Of its first page, in this process
         self.address = ctypes.addressof(ctypes.c_char.from_buffer(self._map))
         self._others: tuple[Member, ...] = ()
         self._seen = 0
