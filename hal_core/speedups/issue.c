@@ -27,25 +27,39 @@ PyObject *covering(PyObject *timeline, long long value) {
   return PyTuple_GET_ITEM(PyList_GET_ITEM(points, low), 1);
 }
 
+/* Return an empty list with room for `most` items. They stay NULL until its length is set; no collector
+ * runs meanwhile. */
+static PyObject *new_list(Py_ssize_t most) {
+  PyObject *list = PyList_New(most);
+  if (list) Py_SET_SIZE(list, 0);
+  return list;
+}
+
+static void add(PyObject *list, PyObject *item) {
+  Py_ssize_t count = PyList_GET_SIZE(list);
+  ((PyListObject *)list)->ob_item[count] = Py_NewRef(item);
+  Py_SET_SIZE(list, count + 1);
+}
+
 bool make_room(struct issue *self) {
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(self->signals); i++) {
     PyObject *value = get(PyTuple_GET_ITEM(self->signals, i), Timepoint__value);
     if (!(self->points[i] = PyTuple_Pack(2, value, self->operation))) return false;
   }
-  if (PyTuple_GET_SIZE(self->waits)) {
-    /* Its items stay NULL until its length is known; no collector runs meanwhile. */
-    if (!(self->dependencies = PyList_New(PyTuple_GET_SIZE(self->waits)))) return false;
-    Py_SET_SIZE(self->dependencies, 0);
-  }
-  return true;
+  Py_ssize_t waits = PyTuple_GET_SIZE(self->waits);
+  return !waits || (self->dependencies = new_list(waits));
 }
 
 void let_go(struct issue *self) {
-  for (int i = 0; i < MOST_SIGNALS; i++) Py_CLEAR(self->points[i]);
+  for (int i = 0; i < MOST_SIGNALS; i++) {
+    Py_CLEAR(self->points[i]);
+    Py_CLEAR(self->reserved[i]);
+  }
   Py_CLEAR(self->operation);
   Py_CLEAR(self->signals);
   Py_CLEAR(self->waits);
   Py_CLEAR(self->dependencies);
+  Py_CLEAR(self->held);
 }
 
 /* How many launches may be in flight on a queue when another one keeps the interpreter lock: its part
@@ -59,22 +73,39 @@ static long long most_in_flight(const struct issue *self) {
   return most < limit ? most : limit;
 }
 
-static long long in_flight(PyObject *queue) {
-  return number(queue, StreamQueue__launched) - number(queue, StreamQueue__retired);
+/* Return whether an operation has room with so many launches in flight. */
+static bool fits(const struct issue *self, long long most) {
+  long long in_flight = number(self->queue, StreamQueue__launched) - number(self->queue, StreamQueue__retired);
+  return in_flight + 1 + PyTuple_GET_SIZE(self->waits) <= most;
 }
 
-bool has_room(const struct issue *self, Py_ssize_t length, struct drops *drops) {
+/* Return whether a native call may block: others fill the stream, too, or it is full enough. */
+static bool may_block(const struct issue *self) {
+  return is_true(self->queue, StreamQueue__shown) || !fits(self, most_in_flight(self));
+}
+
+bool prepare_to_let_go(struct issue *self) {
+  if (!may_block(self)) return true;
+  if (!is_none(self->queue, StreamQueue__borrowed)) return false; /* its owner may be capturing it (O1) */
+  self->held = new_list(PyTuple_GET_SIZE(self->waits));
+  return self->held;
+}
+
+bool has_room(struct issue *self, Py_ssize_t length, struct drops *drops) {
+  enum { EACH_SO_MANY = 15 }; /* a bit mask: to ask an event costs more than to let the lock go */
   PyObject *queue = self->queue, *context = self->context;
   if (PyDict_GET_SIZE(engine.put_off)) return false;
   if (is_true(queue, StreamQueue__closed) || !is_none(context, DeviceContext_lost)) return false;
-  if (is_true(queue, StreamQueue__shown) || !is_none(queue, StreamQueue__issuing)) return false;
+  if (!is_none(queue, StreamQueue__issuing)) return false;
   if (PyObject_Length(get(queue, StreamQueue__backlog)) != length) return false;
   if (is_true(queue, StreamQueue__ordered) && PyDict_GET_SIZE(get(queue, StreamQueue__hosts)))
     return false;
   if (PyDict_GET_SIZE(get(context, DeviceContext_starved))) return false;
-  long long most = most_in_flight(self) - 1 - PyTuple_GET_SIZE(self->waits);
-  if (in_flight(queue) > most) retire(queue, drops);
-  return in_flight(queue) <= most;
+  long long limit = number(queue, StreamQueue__limit);
+  bool is_due = !self->held || !(number(queue, StreamQueue__sequence) & EACH_SO_MANY) || !fits(self, limit);
+  if (is_due && !fits(self, most_in_flight(self))) retire(queue, drops);
+  self->lets_go = may_block(self);
+  return fits(self, limit) && (self->held || !self->lets_go);
 }
 
 /* Return whether a queue of another device has events in memory, or this one has: no stream of the one
@@ -114,13 +145,27 @@ bool resolve(struct issue *self) {
     PyObject *other = get(operation, Operation__queue);
     if (get(other, StreamQueue__domain) != get(queue, StreamQueue__domain)) return false;
     if (has_other_events(self, other)) return false;
-    Py_ssize_t count = PyList_GET_SIZE(self->dependencies);
-    ((PyListObject *)self->dependencies)->ob_item[count] = Py_NewRef(operation);
-    Py_SET_SIZE(self->dependencies, count + 1);
+    add(self->dependencies, operation);
     if (other == queue) continue;
     PyObject *seen = PyDict_GetItemWithError(get(queue, StreamQueue__seen), get(other, StreamQueue__id));
     if (seen && PyLong_AsLongLong(seen) >= number(operation, Operation__sequence)) continue;
     self->awaited[self->awaited_count++] = operation;
+  }
+  return true;
+}
+
+/* Return whether signals can be published without anybody to wake. */
+static bool are_unwatched(const struct issue *self) {
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(self->signals); i++) {
+    PyObject *signal = PyTuple_GET_ITEM(self->signals, i);
+    PyObject *timeline = get(signal, Timepoint__semaphore);
+    if (!is_none(timeline, Timeline__failure) || !is_unwatched(timeline)) return false;
+    /* Two queues may publish in another order than they reserved in. */
+    PyObject *points = get(timeline, Timeline__points);
+    Py_ssize_t count = PyList_GET_SIZE(points);
+    if (count && PyLong_AsLongLong(PyTuple_GET_ITEM(PyList_GET_ITEM(points, count - 1), 0)) >=
+                     number(signal, Timepoint__value))
+      return false;
   }
   return true;
 }
@@ -131,17 +176,9 @@ bool may_signal(const struct issue *self) {
     PyObject *timeline = get(signal, Timepoint__semaphore);
     for (Py_ssize_t j = 0; j < i; j++)
       if (get(PyTuple_GET_ITEM(self->signals, j), Timepoint__semaphore) == timeline) return false;
-    if (!is_none(timeline, Timeline__failure)) return false;
     if (number(signal, Timepoint__value) <= number(timeline, Timeline__reserved)) return false;
-    if (!is_unwatched(timeline)) return false;
-    /* Two queues may publish in another order than they reserved in. */
-    PyObject *points = get(timeline, Timeline__points);
-    Py_ssize_t count = PyList_GET_SIZE(points);
-    if (count && PyLong_AsLongLong(PyTuple_GET_ITEM(PyList_GET_ITEM(points, count - 1), 0)) >=
-                     number(signal, Timepoint__value))
-      return false;
   }
-  return true;
+  return are_unwatched(self);
 }
 
 /* Take memory of the driver's pool; an address that no object can be made for is given back. */
@@ -202,35 +239,32 @@ static void reserve(const struct issue *self) {
 static PyObject *shared_event(const struct issue *self) {
   PyObject *ring = get(self->queue, StreamQueue__ring);
   if (!self->is_empty || self->awaited_count || !PyObject_Length(ring)) return NULL;
+  if (is_true(self->queue, StreamQueue__shown)) return NULL; /* work of others may stand in between */
   PyObject *last = PySequence_GetItem(ring, -1);
   if (!last) PyErr_Clear();
   Py_XDECREF(last); /* the ring holds it */
   return last ? get(last, Operation__event) : NULL;
 }
 
-enum answer issue(struct issue *self, const struct native_call *call, bool *is_complete) {
-  PyObject *queue = self->queue, *operation = self->operation;
-  PyObject *pool = get(get(self->context, DeviceContext_events), EventPool__free);
-  PyObject *shared = shared_event(self);
-  Py_ssize_t last = PyList_GET_SIZE(pool) - 1;
-  if (last < 0 && !shared) return NOT_MINE;
-  void *stream = pointer(queue, StreamQueue__stream);
-  long long sequence = number(queue, StreamQueue__sequence) + 1;
-  long long launched = number(queue, StreamQueue__launched) + 1 + self->awaited_count;
-  PyObject *sequence_object = PyLong_FromLongLong(sequence);
-  PyObject *launched_object = PyLong_FromLongLong(launched);
-  if (!sequence_object || !launched_object) goto refuse;
-  for (int i = 0; i < self->awaited_count; i++) {
-    PyObject *other = self->awaited[i];
-    if (wait_for(self->calls, stream, pointer(get(other, Operation__event), Event_handle)))
-      goto refuse;
-    if (PyDict_SetItem(get(queue, StreamQueue__seen), get(get(other, Operation__queue), StreamQueue__id),
-                       get(other, Operation__sequence)) < 0)
-      goto refuse;
-  }
-  if (make_call(self->calls, call, stream)) goto refuse;
+/* What is put on a stream: no Python objects, but for calls that keep the interpreter lock. */
+struct work {
+  struct calls *calls;
+  const struct native_call *call;
+  void *stream, *waits[MOST_WAITS], *event; /* NULL: the event is there */
+  int count, waited;                        /* waits: all, and those that are on the stream */
+  bool is_called, is_recorded;
+};
 
-  /* From here on it is issued, whatever comes. */
+static void enqueue(struct work *self) {
+  for (; self->waited < self->count; self->waited++)
+    if (wait_for(self->calls, self->stream, self->waits[self->waited])) return;
+  self->is_called = !make_call(self->calls, self->call, self->stream);
+  if (self->is_called) self->is_recorded = !self->event || !record(self->calls, self->event, self->stream);
+}
+
+/* Change what the claim of an operation changes. */
+static void begin(struct issue *self) {
+  PyObject *operation = self->operation;
   put(operation, Operation__is_begun, Py_NewRef(Py_True));
   put(operation, Operation__unresolved, Py_NewRef(engine.zero));
   put(operation, Operation__launches, PyLong_FromLong(1 + self->awaited_count));
@@ -240,42 +274,167 @@ enum answer issue(struct issue *self, const struct native_call *call, bool *is_c
     self->dependencies = NULL;
   }
   reserve(self);
-  PyObject *event = shared ? shared : PyList_GET_ITEM(pool, last);
-  if (!shared && record(self->calls, pointer(event, Event_handle), stream)) {
-    *is_complete = false;
-    put(operation, Operation__function, Py_NewRef(Py_None)); /* it is called: only the device's are */
-    put(operation, Operation__arguments, Py_NewRef(engine.empty));
-    put(operation, Operation__state, Py_NewRef(engine.issuing));
-    put(queue, StreamQueue__issuing, Py_NewRef(operation));
-    Py_DECREF(sequence_object);
-    Py_DECREF(launched_object);
-    return TAKEN;
+}
+
+static void count(PyObject *event, long long change) {
+  put(event, Event_count, PyLong_FromLongLong(number(event, Event_count) + change));
+}
+
+/* Take the baton. It is no step's: the step that had it last would take it for its own. */
+static void take_baton(const struct issue *self) {
+  put(self->operation, Operation__state, Py_NewRef(engine.issuing));
+  put(self->queue, StreamQueue__owner, Py_NewRef(Py_None)); /* a thread's step, which lives as long as that */
+  put(self->queue, StreamQueue__issuing, Py_NewRef(self->operation));
+}
+
+/* Make the native calls without the interpreter lock and the timeline lock, but with the baton. */
+static void enqueue_alone(struct issue *self, struct work *work) {
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(self->signals); i++)
+    self->reserved[i] = Py_NewRef(get(get(PyTuple_GET_ITEM(self->signals, i), Timepoint__semaphore), Timeline__reserved));
+  begin(self);
+  for (int i = 0; i < self->awaited_count; i++) {
+    add(self->held, self->awaited[i]);
+    count(get(self->awaited[i], Operation__event), 1);
   }
-  *is_complete = true;
-  if (shared) {
-    put(event, Event_count, PyLong_FromLongLong(number(event, Event_count) + 1));
-    Py_INCREF(event);
-  } else {
-    Py_SET_SIZE(pool, last); /* its reference goes to the operation */
-    put(event, Event_count, Py_NewRef(engine.one));
-  }
-  put(operation, Operation__event, event);
-  put(operation, Operation__sequence, sequence_object);
-  put(operation, Operation__launched, launched_object);
+  put(self->operation, Operation__stream_waits, Py_NewRef(self->held));
+  take_baton(self);
+  leave();
+  Py_BEGIN_ALLOW_THREADS
+  enqueue(work);
+  Py_END_ALLOW_THREADS
+  self->has_lock = enter();
+}
+
+/* Leave an operation to `complete_issue`: all of it is on the stream but an event, if that is NULL. */
+static void hand_over(struct issue *self, PyObject *event) {
+  put(self->operation, Operation__function, Py_NewRef(Py_None)); /* it is called: only the device's are */
+  put(self->operation, Operation__arguments, Py_NewRef(engine.empty));
+  if (event) put(self->operation, Operation__shared, Py_NewRef(event));
+  take_baton(self);
+  self->rest = engine.complete_issue;
+  self->rest_of = self->operation;
+}
+
+/* Return whether an operation can be published after the lock was let go. */
+static bool may_publish(const struct issue *self) {
+  return self->has_lock && is_none(self->context, DeviceContext_lost) &&
+         !PyDict_GET_SIZE(get(self->context, DeviceContext_starved)) && are_unwatched(self);
+}
+
+static void publish(struct issue *self, PyObject *event, PyObject *sequence, PyObject *launched) {
+  PyObject *queue = self->queue, *operation = self->operation;
+  put(operation, Operation__event, Py_NewRef(event));
+  put(operation, Operation__sequence, Py_NewRef(sequence));
+  put(operation, Operation__launched, Py_NewRef(launched));
   put(operation, Operation__state, Py_NewRef(engine.issued));
   PyObject *appended = PyObject_CallMethodOneArg(get(queue, StreamQueue__ring), engine.append, operation);
   Py_XDECREF(appended);
-  put(queue, StreamQueue__sequence, Py_NewRef(sequence_object));
-  put(queue, StreamQueue__launched, Py_NewRef(launched_object));
+  put(queue, StreamQueue__sequence, Py_NewRef(sequence));
+  put(queue, StreamQueue__launched, Py_NewRef(launched));
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(self->signals); i++) {
     PyObject *timeline = get(PyTuple_GET_ITEM(self->signals, i), Timepoint__semaphore);
     PyList_Append(get(timeline, Timeline__points), self->points[i]);
   }
-  return TAKEN;
+}
 
-refuse:
-  PyErr_Clear();
-  Py_XDECREF(sequence_object);
-  Py_XDECREF(launched_object);
-  return NOT_MINE;
+void release_event(PyObject *context, PyObject *event) {
+  count(event, -1);
+  if (number(event, Event_count)) return;
+  PyObject *pool = get(get(context, DeviceContext_events), EventPool__free);
+  if (PyList_Append(pool, event) < 0) PyErr_Clear(); /* one event less */
+}
+
+/* Release the baton, behind an operation that is published. */
+static void release_baton(struct issue *self) {
+  put(self->operation, Operation__stream_waits, Py_NewRef(Py_None));
+  for (int i = 0; i < self->awaited_count; i++)
+    release_event(self->context, get(self->awaited[i], Operation__event));
+  put(self->queue, StreamQueue__issuing, Py_NewRef(Py_None));
+  if (!PyObject_Length(get(self->queue, StreamQueue__backlog))) return;
+  self->rest = engine.pump; /* others have come meanwhile, and left theirs to this thread */
+  self->rest_of = self->queue;
+}
+
+/* Return whether the events to wait for are of the queue's own context. */
+static bool are_own(const struct issue *self) {
+  for (int i = 0; i < self->awaited_count; i++)
+    if (get(get(self->awaited[i], Operation__queue), StreamQueue__context) != self->context) return false;
+  return true;
+}
+
+static bool put_on_stream(struct issue *self, const struct native_call *call, PyObject *event, bool is_shared,
+                          bool *is_recorded) {
+  struct work work = {.calls = self->calls, .call = call, .stream = pointer(self->queue, StreamQueue__stream)};
+  if (!is_shared) work.event = pointer(event, Event_handle);
+  while (work.count < self->awaited_count) {
+    PyObject *awaited = get(self->awaited[work.count], Operation__event);
+    work.waits[work.count++] = pointer(awaited, Event_handle);
+  }
+  if (self->lets_go) {
+    enqueue_alone(self, &work);
+  } else {
+    enqueue(&work);
+    if (work.is_called) begin(self);
+  }
+  for (int i = 0; i < work.waited; i++) {
+    PyObject *other = self->awaited[i], *seen = get(self->queue, StreamQueue__seen);
+    if (PyDict_SetItem(seen, get(get(other, Operation__queue), StreamQueue__id), get(other, Operation__sequence)) < 0)
+      PyErr_Clear(); /* it waits for it once more */
+  }
+  *is_recorded = work.is_recorded;
+  return work.is_called;
+}
+
+enum answer issue(struct issue *self, const struct native_call *call) {
+  PyObject *queue = self->queue;
+  PyObject *pool = get(get(self->context, DeviceContext_events), EventPool__free);
+  PyObject *event = shared_event(self);
+  bool is_shared = event, is_recorded = false;
+  Py_ssize_t last = PyList_GET_SIZE(pool) - 1;
+  if ((last < 0 && !is_shared) || (self->lets_go && !are_own(self))) return NOT_MINE;
+  PyObject *sequence = PyLong_FromLongLong(number(queue, StreamQueue__sequence) + 1);
+  PyObject *launched = PyLong_FromLongLong(number(queue, StreamQueue__launched) + 1 + self->awaited_count);
+  if (is_shared) {
+    Py_INCREF(event);
+    count(event, 1);
+  } else {
+    event = PyList_GET_ITEM(pool, last);
+    Py_SET_SIZE(pool, last); /* its reference is this one now */
+    put(event, Event_count, Py_NewRef(engine.one));
+  }
+  enum answer answer = NOT_MINE;
+  if (sequence && launched && put_on_stream(self, call, event, is_shared, &is_recorded)) {
+    /* From here on it is issued, whatever comes. */
+    answer = TAKEN;
+    if (is_recorded && (!self->lets_go || may_publish(self))) {
+      publish(self, event, sequence, launched);
+      if (self->lets_go) release_baton(self);
+    } else {
+      hand_over(self, is_recorded ? event : NULL);
+    }
+  } else if (self->lets_go) {
+    self->rest = engine.retract;
+    self->rest_of = self->operation;
+  }
+  if (!is_recorded) release_event(self->context, event);
+  if (answer == NOT_MINE) PyErr_Clear();
+  Py_XDECREF(sequence);
+  Py_XDECREF(launched);
+  Py_DECREF(event);
+  return answer;
+}
+
+enum answer finish(struct issue *self, enum answer answer) {
+  if (!self->rest) return answer;
+  PyObject *reserved = NULL;
+  if (answer == NOT_MINE) {
+    Py_ssize_t count = PyTuple_GET_SIZE(self->signals);
+    reserved = PyTuple_New(count);
+    for (Py_ssize_t i = 0; reserved && i < count; i++)
+      PyTuple_SET_ITEM(reserved, i, Py_NewRef(self->reserved[i]));
+    PyErr_Clear();
+  }
+  enum answer done = leave_to_python(self->rest, self->rest_of, reserved);
+  Py_XDECREF(reserved);
+  return done == TAKEN ? answer : done;
 }

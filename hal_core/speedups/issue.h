@@ -21,6 +21,15 @@ struct issue {
   PyObject *awaited[MOST_WAITS]; /* operations on other streams to wait for, borrowed */
   int awaited_count;
   bool is_empty; /* nothing is enqueued but waits and an event */
+  bool has_lock; /* the timeline lock is held */
+
+  /* For native calls that may block, and let the interpreter lock go */
+  bool lets_go;
+  PyObject *held;                   /* a list with room for the awaited, whose events are held; else NULL */
+  PyObject *reserved[MOST_SIGNALS]; /* what was reserved of the signals' timelines before */
+
+  /* A function of the engine's and its argument, for what is left to do without the lock; or NULL */
+  PyObject *rest, *rest_of;
 };
 
 /* What an operation does to memory of allocas, besides its native call. */
@@ -39,9 +48,13 @@ enum answer submit_with(PyObject *queue, PyObject *kind, const struct native_cal
 bool make_room(struct issue *self);
 void let_go(struct issue *self);
 
+/* Have the native calls let the interpreter lock go, if they may block. Without it an operation whose
+ * calls may block has no room. Before the lock is taken; false if it cannot be. */
+bool prepare_to_let_go(struct issue *self);
+
 /* Return whether the queue and its context take an operation now, whose backlog may have `length`
  * operations; this and what follows under the lock. Retires what has completed if that makes room. */
-bool has_room(const struct issue *self, Py_ssize_t length, struct drops *drops);
+bool has_room(struct issue *self, Py_ssize_t length, struct drops *drops);
 
 /* Find out what the waits stand for; false if one is not recorded on a stream of the driver. */
 bool resolve(struct issue *self);
@@ -50,8 +63,13 @@ bool resolve(struct issue *self);
 bool may_signal(const struct issue *self);
 
 /* Make the native calls and the changes. NOT_MINE if a call failed, and nothing is on the stream.
- * `*is_complete` tells whether the event is recorded: if not, that is all that is left to do, for
- * `engine.complete_issue` when the lock is released. */
-enum answer issue(struct issue *self, const struct native_call *call, bool *is_complete);
+ *
+ * Calls that may block are made with the queue's baton, without the interpreter lock and the timeline
+ * lock; the latter is held again afterwards only if it was free, see `has_lock`. The baton passes to
+ * the Python engine if it has to publish the operation, or to record its event. */
+enum answer issue(struct issue *self, const struct native_call *call);
+
+/* Have the Python engine do what is left, once the lock is released. */
+enum answer finish(struct issue *self, enum answer answer);
 
 #endif

@@ -92,13 +92,7 @@ static bool retire_head(PyObject *queue, PyObject *head, struct drops *drops) {
   if (!popped) PyErr_Clear(); /* it is the ring's first */
   drop_later(drops, popped);
   /* What the event's holders held, and what the operation kept alive */
-  PyObject *event = get(head, Operation__event);
-  long long count = number(event, Event_count) - 1;
-  put(event, Event_count, PyLong_FromLongLong(count));
-  if (!count) {
-    PyObject *pool = get(get(queue, StreamQueue__context), DeviceContext_events);
-    if (PyList_Append(get(pool, EventPool__free), event) < 0) PyErr_Clear(); /* one event less */
-  }
+  release_event(get(queue, StreamQueue__context), get(head, Operation__event));
   drop_later(drops, swap(head, Operation__function, Py_NewRef(Py_None)));
   drop_later(drops, swap(head, Operation__resources, Py_NewRef(Py_None)));
   drop_later(drops, swap(head, Operation__arguments, Py_NewRef(engine.empty)));

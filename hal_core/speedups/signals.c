@@ -39,7 +39,7 @@ static bool look(PyObject *waiters, long long last, struct waiting *found, bool 
 }
 
 /* Return whether an operation waits for nothing else, and stands first in its queue; the lock. */
-static bool is_next(const struct issue *self, long long index, struct drops *drops) {
+static bool is_next(struct issue *self, long long index, struct drops *drops) {
   PyObject *operation = self->operation, *queue = self->queue;
   if (get(operation, Operation__state) != engine.zero) return false; /* pending */
   /* Somebody may have asked for a timepoint of its own meanwhile. */
@@ -100,15 +100,15 @@ static enum answer release_one(PyObject *waiters, long long last, bool *is_over)
   self.waits = Py_NewRef(get(self.operation, Operation__waits));
   self.signals = Py_NewRef(get(self.operation, Operation__signals));
   enum answer answer = NOT_MINE;
-  bool is_complete = true, has_more = false;
+  bool has_more = false;
   struct native_call call = {.kind = CALL_FILL};
   bool is_small = PyTuple_GET_SIZE(self.waits) <= MOST_WAITS && PyTuple_GET_SIZE(self.signals) <= MOST_SIGNALS;
-  if (is_small && make_room(&self) && (self.calls = calls_of(self.queue)) && enter()) {
+  if (is_small && make_room(&self) && (self.calls = calls_of(self.queue)) && (self.has_lock = enter())) {
     /* Looked at again: making room may have run code of the user's. */
     if (look(waiters, last, &again, &is_usual) && again.operation == self.operation &&
         is_next(&self, again.index, &drops) && read_pending(self.operation, &call) && resolve(&self) &&
         may_signal(&self))
-      answer = issue(&self, &call, &is_complete);
+      answer = issue(&self, &call);
     if (answer == TAKEN) {
       remove_from(waiters, &again, &self, &drops);
       has_more = is_ready(self.queue);
@@ -117,7 +117,7 @@ static enum answer release_one(PyObject *waiters, long long last, bool *is_over)
     drop_all(&drops);
   }
   PyErr_Clear();
-  if (!is_complete) answer = leave_to_python(engine.complete_issue, self.operation, NULL);
+  answer = finish(&self, answer);
   if (has_more) answer = leave_to_python(engine.pump, self.queue, NULL);
   let_go(&self);
   return answer;

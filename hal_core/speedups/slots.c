@@ -71,6 +71,7 @@ int install_engine(PyObject *classes, PyObject *parts) {
   if (!lock || use_lock(lock) < 0) return -1;
   Py_DECREF(lock);
   if (!(engine.complete_issue = part(parts, "complete_issue"))) return -1;
+  if (!(engine.retract = part(parts, "retract"))) return -1;
   if (!(engine.harvest_some = part(parts, "harvest_some"))) return -1;
   if (!(engine.pump = part(parts, "pump"))) return -1;
   if (!(engine.signal_again = part(parts, "signal_again"))) return -1;

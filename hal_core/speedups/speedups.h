@@ -15,10 +15,11 @@
  *
  * A native call that blocks with the interpreter lock kept is a dead-lock if the device waits for
  * Python code, such as a host function of CuPy's. A launch blocks when about 1,000 wait in the
- * stream, or in others that share its hardware channel, which nobody can ask about. So a shortcut
- * enqueues only on streams that nobody else fills, and only while few of ours wait there
- * (`most_in_flight`); beyond that the Python engine submits, and lets the lock go. That costs
- * nothing that counts: when the device is so far behind, the host has time.
+ * stream, or in others that share its hardware channel, which nobody can ask about. So the lock is
+ * kept only on streams that nobody else fills, and only while few of ours wait there
+ * (`most_in_flight`). Elsewhere a submission is two steps (`issue.c`): it takes the queue's baton,
+ * makes its native calls without either lock, and publishes the operation. The baton keeps others
+ * from the stream meanwhile, as it does while the Python engine makes native calls.
  *
  * The objects are instances of Python classes with __slots__. `slots.c` finds out where the slots
  * are, so that a shortcut reads and writes them as fields.
@@ -50,6 +51,7 @@ enum answer {
 #define SLOTS(X) CORE_SLOTS(X) FLOW_SLOTS(X)
 #define CORE_SLOTS(X)                                                                                   \
   X(StreamQueue, _backlog)                                                                         \
+  X(StreamQueue, _borrowed)                                                                        \
   X(StreamQueue, _calls)                                                                           \
   X(StreamQueue, _closed)                                                                          \
   X(StreamQueue, _context)                                                                         \
@@ -61,6 +63,7 @@ enum answer {
   X(StreamQueue, _leader)                                                                          \
   X(StreamQueue, _limit)                                                                           \
   X(StreamQueue, _ordered)                                                                         \
+  X(StreamQueue, _owner)                                                                           \
   X(StreamQueue, _pending)                                                                         \
   X(StreamQueue, _retired)                                                                         \
   X(StreamQueue, _ring)                                                                            \
@@ -338,7 +341,8 @@ bool has_keywords(PyTypeObject *type, PyObject *keywords);
 extern struct engine {
   CLASSES(CLASS_FIELD)
   PyObject *lock;                                         /* the timeline lock */
-  PyObject *complete_issue;                               /* Python: records the missing event */
+  PyObject *complete_issue; /* Python: records the missing event, and publishes */
+  PyObject *retract;        /* Python: takes back a claim */
   PyObject *harvest_some;                                 /* Python: retires what C cannot */
   PyObject *pump;                                         /* Python: issues what is ready */
   PyObject *signal_again, *signal_later; /* Python: release those that wait, here or later */
@@ -455,6 +459,9 @@ PyObject *first_of(PyObject *deque);
 
 /* Return the operation of the smallest recorded point that covers a value, borrowed, or NULL. */
 PyObject *covering(PyObject *timeline, long long value);
+
+/* Drop one count of an event. */
+void release_event(PyObject *context, PyObject *event);
 
 /* Return whether nobody is registered for a timeline's values. */
 bool is_unwatched(PyObject *timeline);

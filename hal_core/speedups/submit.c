@@ -55,7 +55,14 @@ static bool prepare(struct issue *self, PyObject *kind, PyObject *resources, con
   if (order->uses && !add_waits(order->uses, &self->waits)) return false;
   if (!(self->operation = engine.Submission->tp_alloc(engine.Submission, 0))) return false;
   fill_in(self, kind, resources);
-  return make_room(self);
+  return make_room(self) && (self->calls = calls_of(self->queue));
+}
+
+/* Return whether the native call of an operation may let the interpreter lock go: no Python object and
+ * no other lock goes with it. */
+static bool may_let_go(const struct native_call *call, const struct order *order, const struct effect *effect) {
+  if (effect->lock || order->uses) return false;
+  return call->kind != CALL_REBOUND && call->kind != CALL_ALLOCATE && call->kind != CALL_FREE;
 }
 
 /* Retire now and then, as the Python engine does, so that memory comes back. */
@@ -85,27 +92,26 @@ enum answer submit_with(PyObject *queue, PyObject *kind, const struct native_cal
                         PyObject **result) {
   struct issue self = {.queue = queue, .context = get(queue, StreamQueue__context), .is_empty = call->kind == CALL_NONE};
   PyObject *lock = effect->lock;
-  if (!prepare(&self, kind, resources, order) || !(self.calls = calls_of(queue)) ||
-      (lock && !enter_lock(lock))) {
+  if (!prepare(&self, kind, resources, order) ||
+      (may_let_go(call, order, effect) && !prepare_to_let_go(&self)) || (lock && !enter_lock(lock))) {
     PyErr_Clear();
     let_go(&self);
     return NOT_MINE;
   }
   enum answer answer = NOT_MINE;
-  bool is_complete = true;
   struct drops drops;
   drops.count = 0;
-  if (enter()) {
+  if ((self.has_lock = enter())) {
     if ((!order->uses || are_current(order->uses, self.waits)) && has_room(&self, 0, &drops) && resolve(&self) &&
         may_signal(&self) && (!lock || effect->may(effect, &self)))
-      answer = issue(&self, call, &is_complete);
+      answer = issue(&self, call);
     if (lock && answer == TAKEN) effect->apply(effect, self.operation, &drops);
     if (order->uses && answer == TAKEN) remember(order->uses, self.operation, queue, &drops);
-    leave();
+    if (self.has_lock) leave();
   }
   if (lock) leave_lock(lock);
   drop_all(&drops);
-  if (!is_complete) answer = leave_to_python(engine.complete_issue, self.operation, NULL);
+  answer = finish(&self, answer);
   if (answer == TAKEN && !(number(queue, StreamQueue__sequence) & engine.harvest_mask))
     answer = harvest(queue, self.context);
   if (answer == TAKEN) *result = Py_NewRef(self.operation);

@@ -54,6 +54,8 @@ class Program:
             device.create_queue(name="ordered"),
             device.create_queue(name="free", ordered=False),
         ]
+        for queue in self.queues[: seed % 3]:  # others may fill these streams, too
+            assert queue.stream_handle
         self.semaphores = [hal.create_semaphore(name=f"s{i}") for i in range(4)]
         # A buffer for each queue: two queues would write in any order.
         self.buffers = [device.upload(np.zeros(64, np.uint8)) for _ in self.queues]

@@ -46,6 +46,7 @@ def run(spec, file, environment, cases=None):
 ANYWHERE = [
     "shortcut_cases.py",
     "binding_cases.py",
+    "deep_cases.py",
     "flow_cases.py",
     "piece_cases.py",
     "transfer_cases.py",
@@ -58,7 +59,7 @@ def test_on_the_cpu(file):
     run("cpu", file, dict(os.environ))
 
 
-@pytest.mark.parametrize("file", [*ANYWHERE, "pool_cases.py", "fault_cases.py"])
+@pytest.mark.parametrize("file", [*ANYWHERE, "pool_cases.py", "fault_cases.py", "full_cases.py"])
 def test_on_the_software_driver(file):
     pytest.importorskip("cuda.bindings", reason="pip install cuda-bindings")
     environment = gpusim.environment(quiet=True) | {"PYTHONPATH": str(Path(gpusim.__file__).parent)}

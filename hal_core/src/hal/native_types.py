@@ -378,8 +378,9 @@ class CallTable(NamedTuple):
     otherwise (`hal.capture_modes`). 0: not needed."""
     most_launches: int = 0
     """How many launches of the core's may be in flight on all streams together: a driver that has
-    streams share a channel blocks when that is full. Beyond it the methods are called, which
-    release the interpreter lock. 0: `NativeDevice.max_in_flight` is enough."""
+    streams share a channel blocks when that is full. Beyond it, and on a stream that
+    `NativeDevice.export_stream` has let others fill, the functions are called without the
+    interpreter lock. 0: `NativeDevice.max_in_flight` is enough."""
     allocate_async: int = 0
     """``int (uintptr_t *address, size_t size, void *pool, void *stream)``: does what
     `NativeDevice.allocate_async` does, in the relaxed capture mode as `query_event`. The core calls

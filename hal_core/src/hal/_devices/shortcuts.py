@@ -28,7 +28,7 @@ from hal._engine.operation import DONE, ISSUED, ISSUING, Operation
 from hal._engine.semaphore import Semaphore, signal_again, signal_later, sleep
 from hal._engine.stream import StreamQueue
 from hal._engine.submission import Submission
-from hal._engine.submitting import HARVEST_MASK, complete, harvest_some, pump_ready
+from hal._engine.submitting import HARVEST_MASK, complete, harvest_some, pump_ready, retract
 from hal._engine.timelines import Timeline, Timepoint, Waiters
 from hal._kernels.executable import Kernel
 from hal._kernels.indirect import MAX_GRID
@@ -109,6 +109,7 @@ def install() -> None:
     parts = {
         "lock": timelines.lock,
         "complete_issue": complete,
+        "retract": retract,
         "harvest_some": harvest_some,
         "harvest_mask": HARVEST_MASK,
         "budget": progress.BUDGET,

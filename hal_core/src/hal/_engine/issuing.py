@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from hal._engine.events import Event
     from hal._engine.stream import StreamQueue
 
-__all__ = ["complete_issue", "issue_from", "pump", "put_right"]
+__all__ = ["complete_issue", "issue_from", "pump", "put_right", "take_back"]
 
 _FEEDS: Final = frozenset({"alloca", "dealloca", "execute"})
 """Kinds that take or give memory back at their issue: the next starved one may find some, too."""
@@ -177,7 +177,7 @@ def _put_back(operation: Operation, state: int, step: Step) -> None:
 
 
 def complete_issue(step: Step, operation: Operation, _: None) -> None:
-    """Record the event that C could not record: all else of the operation is on the stream."""
+    """Publish an operation that C has put on the stream, and record its event if there is none."""
     queue = operation._queue
     with timelines.lock:
         if queue._issuing is not operation:
@@ -185,6 +185,22 @@ def complete_issue(step: Step, operation: Operation, _: None) -> None:
         step.queue = queue
         queue._owner = step
     issue_from(operation, step, 1)
+
+
+def take_back(step: Step, operation: Operation, reserved: tuple[int, ...]) -> None:
+    """Undo a claim of C's: nothing of the operation is on the stream, and it is submitted anew.
+
+    `reserved` is what its signals' semaphores had reserved before.
+    """
+    queue = operation._queue
+    with timelines.lock:
+        if queue._issuing is not operation:
+            return  # a call that was interrupted has done it
+        for timepoint, value in zip(operation._signals, reserved, strict=False):
+            if timepoint._semaphore._reserved == timepoint._value:
+                timepoint._semaphore._reserved = value
+        _release_waits(operation)
+        look_again(queue, step, more=False)
 
 
 def put_right(queue: StreamQueue, step: Step) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 from hal._engine import progress, timelines
 from hal._engine.backlog import claim, has_room, not_above, stand_in_line
 from hal._engine.ending import end, end_pending
-from hal._engine.issuing import complete_issue, issue_from
+from hal._engine.issuing import complete_issue, issue_from, take_back
 from hal._engine.operation import FAILED, PENDING
 from hal._engine.submission import Submission
 from hal._engine.wait_lists import check_lists
@@ -25,6 +25,7 @@ __all__ = [
     "complete",
     "harvest_some",
     "pump_ready",
+    "retract",
     "start",
     "submit",
     "submit_together",
@@ -187,8 +188,13 @@ def harvest_some(queue: StreamQueue) -> None:
 
 
 def complete(operation: Submission) -> None:
-    """Complete an operation whose event C could not record."""
+    """Complete an operation whose event C could not record, or which it could not publish."""
     progress.act(complete_issue, operation, None)
+
+
+def retract(operation: Submission, reserved: tuple[int, ...]) -> None:
+    """Take back the claim of an operation that C could not issue, and which nobody knows."""
+    progress.act(take_back, operation, reserved)
 
 
 def pump_ready(queue: StreamQueue) -> None:
