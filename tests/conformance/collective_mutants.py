@@ -154,7 +154,7 @@ COLLECTIVES = (
         [f"{FAILURES}test_a_closed_group_is_refused_g3"],
         (
             GROUP,
-            '        if self._closed:\n            message = f"{self._name} is closed; join a group again"\n            raise ClosedError(message)\n',
+            '        if self._closed:\n            raise ClosedError(f"{self._name} is closed; join a group again")\n',
             "        return\n",
         ),
     ),

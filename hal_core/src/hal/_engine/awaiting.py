@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from hal._engine.semaphore import Semaphore
     from hal._engine.steps import Step
 
-__all__ = ["OrCancel", "Reached", "polled"]
 
 Awaiting: TypeAlias = Generator[Any, None, None]
 

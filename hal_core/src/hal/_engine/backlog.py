@@ -43,18 +43,6 @@ if TYPE_CHECKING:
     from hal._engine.submission import Submission
     from hal._engine.timelines import Timeline, Work
 
-__all__ = [
-    "CheckedWaits",
-    "claim",
-    "claim_next",
-    "go_on",
-    "has_room",
-    "look_again",
-    "not_above",
-    "release",
-    "reserve",
-    "stand_in_line",
-]
 
 CheckedWaits: TypeAlias = "tuple[Timepoint | Submission, ...]"
 """Checked waits. An issued submission can be waited for without a semaphore."""

@@ -12,7 +12,6 @@ from hal.native import CallTable, NativeDevice
 if TYPE_CHECKING:
     from hal._speedups import Calls
 
-__all__ = ["direct_calls", "table_of"]
 
 _ADDRESS_AT_MOST: Final = 2**64 - 1
 _STATUS_AT_MOST: Final = 2**31 - 1

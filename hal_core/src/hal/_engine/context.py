@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from hal._engine.events import Event
     from hal._engine.stream import StreamQueue
 
-__all__ = ["DeviceContext", "MemoryProvider"]
 
 _NAP_SECONDS = 0.001
 """Pause between two looks at another thread that is in the middle of a native call."""

@@ -32,20 +32,6 @@ if TYPE_CHECKING:
     from hal._engine.operation import Operation
     from hal._engine.stream import StreamQueue
 
-__all__ = [
-    "abandon",
-    "call_off",
-    "call_off_all",
-    "disown",
-    "end",
-    "end_pending",
-    "fail",
-    "finish",
-    "left_behind",
-    "lose",
-    "recall",
-]
-
 
 left_behind: list[object] = []
 """Resources of operations that were abandoned while they ran: these can never be given back."""

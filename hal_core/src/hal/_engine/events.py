@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from hal._engine.memory_events import MemoryEvents
     from hal._engine.operation import Operation
 
-__all__ = ["Event", "EventPool", "Recorder"]
-
 
 class Recorder(Protocol):
     """An object that records and awaits events on streams: a `NativeDevice` or its substitute."""

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from hal._engine.context import DeviceContext
     from hal._engine.operation import Operation
 
-__all__ = ["contexts", "describe_operation", "describe_wait"]
 
 contexts: Final[dict[DeviceContext, None]] = {}
 """Those of all open devices, whose queues may promise something."""

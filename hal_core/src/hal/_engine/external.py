@@ -36,24 +36,6 @@ if TYPE_CHECKING:
     from hal._engine.plan import Payload
     from hal._engine.stream import StreamQueue
 
-__all__ = [
-    "CUDA",
-    "CUDA_KINDS",
-    "ROCM",
-    "Captured",
-    "External",
-    "Intake",
-    "capture",
-    "check_features",
-    "check_stream",
-    "is_external",
-    "issued",
-    "let_stream_wait",
-    "notify",
-    "settle",
-    "stream_handle",
-    "wait_payload",
-]
 
 _FEATURE: Final = "external_streams"
 CUDA: Final = 2
@@ -183,11 +165,10 @@ def is_external(context: DeviceContext) -> bool:
 def check_features(context: DeviceContext, what: str) -> None:
     """Raise unless a device can be ordered against foreign streams."""
     if not is_external(context):
-        message = (
+        raise UnimplementedError(
             f"{what}: {context.name} knows no streams of others (the feature {_FEATURE!r}); "
             "wait on the host for the one before using the other"
         )
-        raise UnimplementedError(message)
 
 
 def check_stream(context: DeviceContext, given: Any, what: str) -> int:  # noqa: ANN401 - another library's
@@ -196,11 +177,10 @@ def check_stream(context: DeviceContext, given: Any, what: str) -> int:  # noqa:
         return _not_negative(as_int(given, f"{what} takes a handle as an int"), what)
     protocol = getattr(given, "__cuda_stream__", None)
     if protocol is None:
-        message = (
+        raise ArgumentTypeError(
             f"{what} takes a stream with __cuda_stream__, or its handle as an int, not "
             f"{type(given).__name__}"
         )
-        raise ArgumentTypeError(message)
     where = context.native.dlpack_device(MemoryType.DEVICE)
     if where is None or where[0] not in {CUDA, ROCM}:
         message = f"{what}: {type(given).__name__} is a stream of CUDA, and {context.name} is not"
@@ -218,15 +198,13 @@ def _check_event(given: Any, what: str) -> int:  # noqa: ANN401 - another librar
     """Return the vendor's handle of an event: an int, or an object's ``handle``."""
     number: Any = given if isinstance(given, int) else getattr(given, "handle", None)
     if isinstance(number, bool) or not hasattr(number, "__int__"):
-        message = (
+        raise ArgumentTypeError(
             f"{what} takes an event with .handle, or its handle as an int, not "
             f"{type(given).__name__}"
         )
-        raise ArgumentTypeError(message)
     handle = _not_negative(ask(int, number, f"{what}: the handle of an event is an int"), what)
     if not handle:
-        message = f"{what}: 0 is no event"
-        raise InvalidArgumentError(message)
+        raise InvalidArgumentError(f"{what}: 0 is no event")
     return handle
 
 
@@ -244,8 +222,7 @@ def _not_negative(handle: int, what: str) -> int:
 
 def _check_one(stream: object, event: object, what: str) -> None:
     if (stream is None) == (event is None):
-        message = f"{what} takes a stream or an event: one of them"
-        raise ArgumentTypeError(message)
+        raise ArgumentTypeError(f"{what} takes a stream or an event: one of them")
 
 
 # Our streams for other libraries
@@ -256,8 +233,7 @@ def stream_handle(queue: StreamQueue) -> int:
     context = queue._context
     check_features(context, "stream_handle")
     if queue._closed:
-        message = f"{queue.name} is closed, and its stream is gone"
-        raise ClosedError(message)
+        raise ClosedError(f"{queue.name} is closed, and its stream is gone")
     queue._shown = True
     context.native.bind()
     return context.native.export_stream(queue._stream)
@@ -268,8 +244,7 @@ def cuda_stream(queue: StreamQueue) -> Callable[[], tuple[int, int]]:
     context = queue._context
     where = context.native.dlpack_device(MemoryType.DEVICE)
     if where is None or where[0] not in CUDA_KINDS or not is_external(context):
-        message = f"{queue.name} has no stream that CUDA's libraries could use"
-        raise _NoCudaStreamError(message)
+        raise _NoCudaStreamError(f"{queue.name} has no stream that CUDA's libraries could use")
     return lambda: (0, stream_handle(queue))
 
 
@@ -348,12 +323,11 @@ def notify(
         handle = check_stream(context, stream, "notify_external")
     marker = submit(queue, "notify_external", payload, wait, ())
     if not _await_issue([marker], deadline):
-        message = (
+        raise DeadlineExceededError(
             f"notify_external: what {queue.name} was given so far was not issued in {timeout} "
             "seconds: it waits for something that nobody has promised, or for the host; let that "
             "happen first, or pass a longer timeout"
         )
-        raise DeadlineExceededError(message)
     points: list[Operation] = []
     with timelines.lock:
         if marker._state > DONE:

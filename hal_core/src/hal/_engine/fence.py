@@ -12,8 +12,6 @@ from hal._engine.timelines import Timepoint
 from hal.arguments import as_items
 from hal.errors import ArgumentTypeError
 
-__all__ = ["Fence", "Waits", "awaited", "distinct", "wait_all", "wait_any", "wait_entries"]
-
 
 class Fence:
     """A set of timepoints, one value (the highest) per semaphore; immutable.
@@ -81,8 +79,7 @@ def wait_entries(waits: Waits) -> tuple[Timepoint, ...]:
         elif isinstance(wait, Fence):
             entries.extend(wait._entries)
         else:
-            message = f"{_RULE}, not {type(wait).__name__}"
-            raise ArgumentTypeError(message)
+            raise ArgumentTypeError(f"{_RULE}, not {type(wait).__name__}")
     return tuple(entries)
 
 
@@ -109,12 +106,11 @@ def awaited(result: object) -> tuple[Timepoint, ...]:
         return ()
     for each in results:
         if not isinstance(each, kinds):
-            message = (
+            raise ArgumentTypeError(
                 "the function of call() returned a list of things to wait for with a "
                 f"{type(each).__name__} among them; return timepoints, submissions and "
                 "fences only, or none"
             )
-            raise ArgumentTypeError(message)
     return distinct(wait_entries(results))
 
 

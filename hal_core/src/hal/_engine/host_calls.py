@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from hal._engine.operation import Operation
     from hal._engine.steps import Step
 
-__all__ = ["Outcome", "begin", "complete", "resume"]
 
 Outcome: TypeAlias = "tuple[Timepoint, ...] | BaseException"
 """The waits that a function has returned, or the exception that it raised."""

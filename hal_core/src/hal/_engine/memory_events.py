@@ -28,7 +28,6 @@ from hal.native import MemoryType, NativeDevice
 if TYPE_CHECKING:
     from hal._engine.operation import Operation
 
-__all__ = ["MemoryEvents", "open_memory_events"]
 
 _FEATURE: Final = "stream_values"
 _WORDS: Final = 4
@@ -250,11 +249,10 @@ def open_memory_events(native: NativeDevice, name: str) -> MemoryEvents:
     """
     what = f"semaphores=memory was asked for, and {name}"
     if _FEATURE not in native.features:
-        message = (
+        raise UnimplementedError(
             f"{what} has no streams that write and await numbers of 64 bits in memory (the "
             f"feature {_FEATURE!r}); {_ADVICE}"
         )
-        raise UnimplementedError(message)
     native.bind()
     address = native.allocate(_BYTES, MemoryType.HOST)
     if native.host_pointer(address, MemoryType.HOST) != address:
@@ -271,8 +269,7 @@ def open_memory_events(native: NativeDevice, name: str) -> MemoryEvents:
         with contextlib.suppress(HalError):
             events.close()
     problem = f"no answer came within {_PROBE_SECONDS:g} seconds" if cause is None else cause
-    message = (
+    raise UnimplementedError(
         f"{what} says that its streams write and await numbers in memory, but a trial failed: "
         f"{problem}; {_ADVICE}"
-    )
-    raise UnimplementedError(message) from cause
+    ) from cause

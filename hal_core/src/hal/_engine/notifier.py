@@ -14,8 +14,6 @@ from hal._engine import timelines
 from hal._engine.events import Event, Recorder
 from hal.native import NativeDevice
 
-__all__ = ["Notifier"]
-
 
 class Notifier:
     """The notify stream of one queue; only the progress thread arms it."""

@@ -11,7 +11,6 @@ if TYPE_CHECKING:
     from hal._engine.stream import StreamQueue
     from hal._engine.timelines import Timepoint, Work
 
-__all__ = ["WORDS", "Operation", "is_behind", "is_over"]
 
 # States, in the order they are passed through: up to STARVED an operation is not issued, and
 # from DONE on it has ended.

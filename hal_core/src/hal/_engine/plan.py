@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 if TYPE_CHECKING:
     from hal._engine.operation import Operation
 
-__all__ = ["NOTHING", "Payload", "Plan"]
-
 
 class Plan:
     """The issue of an operation that takes more than one native call.

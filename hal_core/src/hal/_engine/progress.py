@@ -49,23 +49,6 @@ if TYPE_CHECKING:
     from hal._engine.context import DeviceContext
     from hal._engine.stream import StreamQueue
 
-__all__ = [
-    "BUDGET",
-    "act",
-    "cancel_later",
-    "dispatcher",
-    "drain",
-    "put_behind",
-    "put_last",
-    "put_off",
-    "put_off_calls",
-    "reap_later",
-    "renew",
-    "start",
-    "start_for",
-    "workers",
-]
-
 
 class Reapable(Protocol):
     """An owner of something that a finaliser left to be freed."""

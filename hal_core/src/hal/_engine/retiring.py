@@ -27,17 +27,6 @@ if TYPE_CHECKING:
     from hal._engine.steps import Step
     from hal._engine.stream import StreamQueue
 
-__all__ = [
-    "Answer",
-    "ask",
-    "clear_head",
-    "enter",
-    "harvest",
-    "heed",
-    "query",
-    "retire",
-    "serve",
-]
 
 Answer = bool | HalError
 """The answer of an event: whether it is complete, or an error."""

@@ -19,8 +19,6 @@ from hal.errors import ArgumentTypeError, HalError, InvalidArgumentError, Reentr
 if TYPE_CHECKING:
     from hal.tickets import SemaphoreTicket
 
-__all__ = ["Callback", "Semaphore", "signal_again", "signal_later", "sleep"]
-
 
 class Semaphore(Timeline):
     """A 64-bit value that only rises; hosts and queues wait for it and signal it.
@@ -110,8 +108,7 @@ class Semaphore(Timeline):
         if it is not an exception.
         """
         if not isinstance(error, BaseException):
-            message = f"fail() takes an exception, not {type(error).__name__}"
-            raise ArgumentTypeError(message)
+            raise ArgumentTypeError(f"fail() takes an exception, not {type(error).__name__}")
         error = twin(error)
         try:
             progress.act(_fail, self, error)
@@ -126,11 +123,10 @@ class Semaphore(Timeline):
         processes. A process that is killed, or ends with an exception, fails it in the others
         within a second, with `ProcessLostError`; one that ends well, or drops it, only leaves.
         """
-        message = (
+        raise InvalidArgumentError(
             f"{self.name} is of this process alone; a semaphore that others open is made with "
             "hal.create_semaphore(shareable=True)"
         )
-        raise InvalidArgumentError(message)
 
     def on_reached(
         self, value: SupportsIndex, function: Callable[[HalError | None], object]

@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from hal._engine.steps import Step
     from hal.tickets import SemaphoreTicket
 
-__all__ = ["SharedSemaphore", "create_semaphore", "open_semaphore"]
 
 _SPINS: Final = 40
 """How often a wait looks before it sleeps: for some 50 microseconds, about what a sleep costs."""

@@ -33,20 +33,6 @@ if TYPE_CHECKING:
     from hal._engine.timelines import Work
     from hal._engine.waiting import HostWaiter
 
-__all__ = [
-    "Later",
-    "Step",
-    "all_steps",
-    "begin",
-    "interrupted",
-    "is_inside",
-    "is_mine",
-    "reentrant",
-    "renew",
-    "unheld",
-    "users",
-]
-
 
 class Later:
     """A call by a signal handler or a finaliser, put off to the end of a step."""

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from hal._engine.submission import Submission
     from hal._engine.waiting import HostWaiter
 
-__all__ = ["StreamQueue"]
 
 _ids = itertools.count()
 

@@ -19,8 +19,6 @@ from hal.errors import HalError, ReentrantCallError
 if TYPE_CHECKING:
     from hal._devices.queue import Queue
 
-__all__ = ["Submission"]
-
 
 class Submission(Operation):
     """The handle of an operation of a queue; returned by every queue operation.

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from hal._engine.stream import StreamQueue
     from hal._engine.timelines import Timepoint
 
-__all__ = ["call", "wait_before", "wait_idle"]
 
 _calling: set[int] = set()
 """The threads that run a host function now."""

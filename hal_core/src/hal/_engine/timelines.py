@@ -23,19 +23,6 @@ if TYPE_CHECKING:
     from hal._engine.operation import Operation
     from hal._engine.semaphore import Semaphore
 
-__all__ = [
-    "MAX_VALUE",
-    "Batch",
-    "Timeline",
-    "Timepoint",
-    "Waiters",
-    "Watcher",
-    "Work",
-    "check_value",
-    "first_failure",
-    "lock",
-    "replace_lock",
-]
 
 MAX_VALUE: Final = 2**63 - 1
 """The highest value of a semaphore: what Vulkan, CUDA and HIP can all hold signed."""

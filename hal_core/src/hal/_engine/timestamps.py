@@ -20,8 +20,6 @@ from hal.errors import (
 )
 from hal.native import NativeDevice
 
-__all__ = ["Timer", "TimerPool", "Timestamp", "check_timestamps", "record"]
-
 
 class TimerPool:
     """The timers of one device, kept for reuse."""
@@ -53,11 +51,10 @@ class TimerPool:
         """Return the seconds from one recorded timer to another."""
         with steps.unheld(self._lock):
             if self._closed:
-                message = (
+                raise ClosedError(
                     f"{self._context.name} is closed, and its timestamps with it; call "
                     "seconds_since() before"
                 )
-                raise ClosedError(message)
             self._native.bind()
             return self._native.elapsed(first.handle, second.handle)
 
@@ -111,11 +108,10 @@ class Timestamp(Submission):
             )
             raise ArgumentTypeError(message)
         if self._timer._pool is not earlier._timer._pool:
-            message = (
+            raise InvalidArgumentError(
                 f"seconds_since: {self._queue.name} and {earlier._queue.name} are of two devices, "
                 "whose clocks cannot be compared"
             )
-            raise InvalidArgumentError(message)
         for each in (earlier, self):
             error = each.error
             if error is not None:
@@ -131,11 +127,10 @@ class Timestamp(Submission):
 def check_timestamps(native: NativeDevice, name: str) -> None:
     """Raise unless a device supports timestamps."""
     if "timestamps" not in native.features:
-        message = (
+        raise UnimplementedError(
             f"{name} takes no timestamps (the feature 'timestamps'); measure on the host, around "
             "Submission.wait()"
         )
-        raise UnimplementedError(message)
 
 
 def record(stream: int, pool: TimerPool, timer: Timer) -> None:

@@ -10,8 +10,6 @@ from hal.errors import CancelledError
 if TYPE_CHECKING:
     from hal._engine.context import DeviceContext
 
-__all__ = ["Visit", "Visited", "closed_before", "visits_of"]
-
 
 class Visit:
     """One operation's use of the memory of `host`, another device's context."""

@@ -15,7 +15,6 @@ from hal.errors import ArgumentTypeError, InvalidArgumentError
 if TYPE_CHECKING:
     from hal._engine.backlog import CheckedWaits
 
-__all__ = ["Signals", "check_lists", "check_signals"]
 
 Signals: TypeAlias = Iterable[Timepoint] | Timepoint
 """A signal list, or the one timepoint in it."""
@@ -95,8 +94,7 @@ def check_signals(signal: Any) -> _Pairs:  # noqa: ANN401
         if not isinstance(entry, Timepoint):
             raise ArgumentTypeError(_not_signal(entry))
         if entry._semaphore in seen:
-            message = f"{entry._semaphore.name} stands twice in the signal list"
-            raise InvalidArgumentError(message)
+            raise InvalidArgumentError(f"{entry._semaphore.name} stands twice in the signal list")
         seen.add(entry._semaphore)
     return entries
 

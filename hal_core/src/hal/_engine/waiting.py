@@ -36,15 +36,6 @@ if TYPE_CHECKING:
     from hal._engine.steps import Step
     from hal._engine.stream import StreamQueue
 
-__all__ = [
-    "Entries",
-    "HostWaiter",
-    "poll_all",
-    "spin_for",
-    "spin_for_operation",
-    "wait_all",
-    "wait_groups",
-]
 
 Entries: TypeAlias = Sequence[Timepoint]
 

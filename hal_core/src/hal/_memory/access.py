@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from hal._memory.core import DeviceCore
     from hal._memory.storage import Storage
 
-__all__ = ["check_buffer", "late_address", "storage_of"]
-
 
 def check_buffer(
     device: DeviceCore, buffer: object, what: str, need: int = 0, where: str = "queue"

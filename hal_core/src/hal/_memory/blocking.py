@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from hal._engine.context import DeviceContext
     from hal._memory.core import DeviceCore
 
-__all__ = ["PART", "Lane", "close", "held_step", "read", "write"]
 
 PART: Final = 32 << 20
 """The most bytes of one native copy: some milliseconds."""

@@ -17,23 +17,6 @@ from hal.native import MemoryType
 if TYPE_CHECKING:
     import weakref
 
-__all__ = [
-    "ALIGNMENT",
-    "ASYNC",
-    "CACHED",
-    "DIRECT",
-    "FOREIGN",
-    "GONE",
-    "LARGE",
-    "NO_BUCKET",
-    "POOLED",
-    "Block",
-    "Owner",
-    "Ticket",
-    "aligned",
-    "block_size",
-    "check_countable",
-]
 
 _ADDRESS_BITS: Final = 64
 ALIGNMENT: Final = 256
@@ -184,5 +167,4 @@ def block_size(size: int) -> int:
 def check_countable(size: int) -> None:
     """Raise `OutOfMemoryError` for more bytes than a driver can count."""
     if size >> _ADDRESS_BITS:
-        message = f"no address has more than {_ADDRESS_BITS} bits"
-        raise OutOfMemoryError(message)
+        raise OutOfMemoryError(f"no address has more than {_ADDRESS_BITS} bits")

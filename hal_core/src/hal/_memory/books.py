@@ -39,8 +39,6 @@ if TYPE_CHECKING:
     from hal._engine.stream import StreamQueue
     from hal._memory.storage import Storage, Transient
 
-__all__ = ["Books", "Sums"]
-
 
 class Books:
     """The blocks of one native device, their uses, and the sums over them.
@@ -299,8 +297,7 @@ class Books:
         if limit is not None:
             held = self.held + self.staged
             if held + need > limit:
-                message = f"memory_limit is {limit:,} bytes, and hal holds {held:,}"
-                raise OutOfMemoryError(message)
+                raise OutOfMemoryError(f"memory_limit is {limit:,} bytes, and hal holds {held:,}")
 
     def survey(self) -> list[Sums]:
         """Return the sums of each kind."""

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from hal._memory.blocking import Lane
     from hal._memory.settings import MemorySettings
 
-__all__ = ["DeviceCore"]
-
 
 class DeviceCore:
     """The native device, with its context, memory and primitives.

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from hal._engine.context import DeviceContext
     from hal._memory.settings import MemorySettings
 
-__all__ = ["DriverMemory"]
-
 
 class DriverMemory:
     """The driver's memory of one native device, its stream-ordered pool included.

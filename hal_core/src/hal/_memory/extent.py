@@ -23,14 +23,6 @@ if TYPE_CHECKING:
 
     from hal._memory.core import DeviceCore
 
-__all__ = [
-    "DEALLOCATED",
-    "Extent",
-    "address_of",
-    "check_allocation",
-    "no_address",
-    "shape_of",
-]
 
 DEALLOCATED: Final = 1 << 16
 """Denied, besides everything else, by a buffer that was given to `Queue.dealloca`."""
@@ -128,12 +120,10 @@ def check_allocation(
 def shape_of(size: int, dtype: np.dtype[Any], what: str) -> tuple[int, ...]:
     """Return the flat shape of `size` bytes; raise if the type does not divide them."""
     if dtype.hasobject:
-        message = f"{what}: {dtype} holds Python objects, which device memory cannot"
-        raise ArgumentTypeError(message)
+        raise ArgumentTypeError(f"{what}: {dtype} holds Python objects, which device memory cannot")
     if not dtype.itemsize or size % dtype.itemsize:
-        message = (
+        raise InvalidArgumentError(
             f"{what}: {shown(size)} bytes are no whole number of {dtype} "
             f"({dtype.itemsize} bytes each)"
         )
-        raise InvalidArgumentError(message)
     return (size // dtype.itemsize,)

@@ -26,8 +26,6 @@ from hal.native import MemoryType
 if TYPE_CHECKING:
     from hal._engine.context import DeviceContext
 
-__all__ = ["Heap"]
-
 
 class Heap:
     """The memory and the native handles of one native device.

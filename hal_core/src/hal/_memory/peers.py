@@ -34,15 +34,6 @@ if TYPE_CHECKING:
     from hal._memory.core import DeviceCore
     from hal._memory.extent import Extent
 
-__all__ = [
-    "can_access",
-    "check_guest",
-    "enable_access",
-    "end_visits",
-    "find_hosts",
-    "guard",
-    "is_peer",
-]
 
 _FEATURE: Final = "peer_access"
 _NAP_SECONDS: Final = 0.001
@@ -71,11 +62,10 @@ def enable_access(device: DeviceCore, other: object) -> None:
     if peer is device or peer._context in device._access:
         return
     if not can_access(device, peer):
-        message = (
+        raise UnimplementedError(
             f"{device._name} cannot use the memory of {peer._name}: "
             f"{_why_not(device, peer)}; {_advice(device, peer)}"
         )
-        raise UnimplementedError(message)
     device._native.enable_peer(peer._native)
     with timelines.lock:
         device._access = device._access | {peer._context}
@@ -244,8 +234,7 @@ def _guest_in(resources: object, host: DeviceContext) -> DeviceContext | None:
 def _check_device(device: DeviceCore, other: object, what: str) -> DeviceCore:
     """Return an open device that is an argument of another's method."""
     if not isinstance(other, type(device)):
-        message = f"{what} takes a device, not {type(other).__name__}"
-        raise ArgumentTypeError(message)
+        raise ArgumentTypeError(f"{what} takes a device, not {type(other).__name__}")
     device._live()
     other._live()
     return other

@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from hal._memory.driver_memory import DriverMemory
     from hal._memory.storage import Transient
 
-__all__ = ["GRAPH", "INSTANCE", "UNLOAD", "Doomed", "Reaper", "process"]
 
 # The kinds of native handles
 UNLOAD: Final = 1

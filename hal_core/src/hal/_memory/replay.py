@@ -12,8 +12,6 @@ if TYPE_CHECKING:
     from hal._engine.visits import Visit
     from hal._memory.storage import Transient
 
-__all__ = ["Housed", "Replay"]
-
 
 class Replay(Plan):
     """Many native calls of one operation: a recording's, or those of a long fill.

@@ -18,15 +18,6 @@ if TYPE_CHECKING:
     from hal._memory.books import Books
     from hal._memory.core import DeviceCore
 
-__all__ = [
-    "MemoryHeap",
-    "MemoryQuery",
-    "MemoryStatistics",
-    "MemoryUse",
-    "describe_heaps",
-    "query",
-    "tell_holders",
-]
 
 _MANY: Final = 4
 """The most allocations that an error lists one by one."""

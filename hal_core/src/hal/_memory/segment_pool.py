@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     from hal._engine.stream import StreamQueue
     from hal._memory.storage import Transient
 
-__all__ = ["RECENT", "SEGMENT", "Piece", "Segment", "SegmentPool"]
 
 _SETTLED: Final = -1
 """The key of the pieces that anybody may use; that of the others is their queue's id."""

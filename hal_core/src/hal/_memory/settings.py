@@ -7,8 +7,6 @@ from typing import Any, Final, NamedTuple
 from hal.arguments import as_choice, number_of, shown
 from hal.errors import InvalidArgumentError
 
-__all__ = ["MemorySettings", "take_settings"]
-
 _FACTORS: Final = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 _REUSES: Final = ("any", "ordered", "stream")
 _LARGEST: Final = 2**63 - 1
@@ -60,8 +58,7 @@ def take_settings(parameters: dict[str, str]) -> MemorySettings:
     if "async_allocations" in parameters:
         text = parameters.pop("async_allocations")
         if text.lower() not in {"true", "false", "1", "0"}:
-            message = f"async_allocations is 'true' or 'false', not {shown(text)}"
-            raise InvalidArgumentError(message)
+            raise InvalidArgumentError(f"async_allocations is 'true' or 'false', not {shown(text)}")
         settings = settings._replace(async_allocations=text.lower() in {"true", "1"})
     reuse = parameters.pop("pool_reuse", "any")
     return settings._replace(pool_reuse=as_choice(reuse, _REUSES, "pool_reuse"))
@@ -75,9 +72,8 @@ def _size(name: str, parameters: dict[str, str], least: int) -> int:
         digits, factor = text[:-1], _FACTORS[text[-1].upper()]
     size = number_of(digits) * factor
     if not least <= size <= _LARGEST:
-        message = (
+        raise InvalidArgumentError(
             f"{name} is a number of bytes of {least} or more, with K, M or G behind it for "
             f"2**10, 2**20 or 2**30 of them, as in {name}=512M; not {shown(text)}"
         )
-        raise InvalidArgumentError(message)
     return size

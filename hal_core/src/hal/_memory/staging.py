@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from hal._engine.context import DeviceContext
     from hal._memory.heap import Heap
 
-__all__ = ["Mover", "Staging"]
 
 Mover: TypeAlias = Callable[[memoryview, int], None]
 """Copies all of a slot's memory from or to a position on the host's side; may block."""

@@ -27,16 +27,6 @@ if TYPE_CHECKING:
     from hal._memory.extent import Extent
     from hal._memory.heap import Heap
 
-__all__ = [
-    "GIVEN_BACK",
-    "MANY_USES",
-    "Handle",
-    "Module",
-    "Storage",
-    "Transient",
-    "lend",
-    "note_uses",
-]
 
 GIVEN_BACK: Final = "the buffer's memory was given back with dealloca; allocate another"
 

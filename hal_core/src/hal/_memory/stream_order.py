@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from hal._memory.segment_pool import SegmentPool
     from hal._memory.storage import Transient
 
-__all__ = ["StreamOrder"]
-
 
 class StreamOrder:
     """The memory of allocas of one native device.

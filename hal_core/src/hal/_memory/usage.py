@@ -9,26 +9,6 @@ from hal.arguments import as_choice, as_int, shown
 from hal.errors import ArgumentTypeError, InvalidArgumentError
 from hal.native import MemoryType
 
-__all__ = [
-    "ALL",
-    "DISPATCH",
-    "INDIRECT",
-    "MAPPING",
-    "MEMORY_TYPES",
-    "OUTPUT",
-    "READ",
-    "TRANSFER_SOURCE",
-    "TRANSFER_TARGET",
-    "WRITE",
-    "BufferUsage",
-    "check_memory",
-    "check_rights",
-    "describe_rights",
-    "explain_refusal",
-    "index_of",
-    "mapping_need",
-]
-
 
 class BufferUsage(enum.IntFlag):
     """The uses that a buffer allows; combined with ``|``."""

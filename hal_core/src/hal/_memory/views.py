@@ -12,7 +12,6 @@ from hal.errors import ClosedError
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["Adopted", "HostView", "array_address", "put", "view_of"]
 
 _char: Final[Any] = ctypes.c_char
 

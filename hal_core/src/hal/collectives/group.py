@@ -187,11 +187,10 @@ class Group(Participant):
             batch.launch = launch
             return launch
         if first.queue is not launch.queue:
-            message = (
+            raise InvalidArgumentError(
                 f"the batch of {self._name} is on {first.queue!r}, and {launch.work[0].step.kind} "
                 f"on {launch.queue!r}: a batch is one launch on one queue"
             )
-            raise InvalidArgumentError(message)
         first.absorb(launch)
         return first
 
@@ -258,8 +257,7 @@ class Group(Participant):
 
     def _live(self) -> None:
         if self._closed:
-            message = f"{self._name} is closed; join a group again"
-            raise ClosedError(message)
+            raise ClosedError(f"{self._name} is closed; join a group again")
 
     @contextlib.contextmanager
     def batch(self) -> Iterator[None]:
@@ -274,8 +272,7 @@ class Group(Participant):
         with self.lock:
             self._live()
             if self._batch is not None:
-                message = f"a batch of {self._name} is open already; end it first"
-                raise InvalidArgumentError(message)
+                raise InvalidArgumentError(f"a batch of {self._name} is open already; end it first")
             self._batch = batch = _Batch()
         try:
             yield
@@ -427,8 +424,7 @@ class Group(Participant):
             message = f"{rule}, this one, {self.rank}, among them, and each once; not {left}"
             raise InvalidArgumentError(message)
         if not all(0 <= each < self.size for each in left):
-            message = f"{rule}, from 0 to {self.size - 1}, not {left}"
-            raise InvalidArgumentError(message)
+            raise InvalidArgumentError(f"{rule}, from 0 to {self.size - 1}, not {left}")
         seconds = self._timeout if timeout is None else as_seconds(timeout)
         name = self._derived()
         made = self._native.rebuild(left, name, seconds)

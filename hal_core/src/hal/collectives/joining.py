@@ -72,8 +72,7 @@ def join_all(
     """
     given = as_items(devices, "join_all takes devices", ordered=True)
     if not given:
-        message = "join_all takes one device or more"
-        raise InvalidArgumentError(message)
+        raise InvalidArgumentError("join_all takes one device or more")
     for each in given:
         _device(each, "join_all")
     called = f"group {next(_numbers)}" if name is None else as_name(name, "a group")
@@ -97,8 +96,7 @@ def _place(
         function = as_function(rendezvous, "join: rendezvous, if it is no text,")
         exchange = cast("Callable[[bytes | None], bytes]", function)
     if (rank is None) != (size is None):
-        message = "join takes rank and size together, or neither"
-        raise InvalidArgumentError(message)
+        raise InvalidArgumentError("join takes rank and size together, or neither")
     if rank is None:
         found = find_place()
         if address is None:
@@ -114,7 +112,6 @@ def _place(
 
 def _device(device: object, what: str) -> hal.Device:
     if not isinstance(device, hal.Device):
-        message = f"{what} takes a device, not {type(device).__name__}"
-        raise ArgumentTypeError(message)
+        raise ArgumentTypeError(f"{what} takes a device, not {type(device).__name__}")
     device.statistics()  # raises for one that is closed
     return device

@@ -50,6 +50,5 @@ _VARIABLES = (
 def _number(given: Mapping[str, str], name: str) -> int:
     number = number_of(as_text(given[name], f"{name} in the environment is a text"))
     if number < 0:
-        message = f"{name}={shown(given[name])} in the environment is no number"
-        raise InvalidArgumentError(message)
+        raise InvalidArgumentError(f"{name}={shown(given[name])} in the environment is no number")
     return number

@@ -57,8 +57,7 @@ def choose(request: Join, name: str | None) -> Provider:
     found, broken = _load()
     if name is not None:
         if name in broken:
-            message = f"the provider {name!r} of collectives is broken: {broken[name]}"
-            raise PluginError(message)
+            raise PluginError(f"the provider {name!r} of collectives is broken: {broken[name]}")
         if name not in found:
             known = ", ".join(providers())
             message = f"no provider of collectives is called {shown(name)}; installed: {known}"
@@ -76,11 +75,10 @@ def choose(request: Join, name: str | None) -> Provider:
         reasons[each.name] = reason
     told = "".join(f"\n  {each}: {reason}" for each, reason in (reasons | broken).items())
     place = request.place
-    message = (
+    raise BackendUnavailableError(
         f"no provider of collectives can join rank {place.rank} of {place.size} on "
         f"{request.device.name}:{told}"
     )
-    raise BackendUnavailableError(message)
 
 
 def _refusal(provider: Provider, request: Join) -> str:

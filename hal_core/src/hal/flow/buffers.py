@@ -169,12 +169,11 @@ class TrackedBuffer:
                 if max(known.start, self.start) >= min(known.stop, self.stop):
                     continue
                 if known.mode is not mode and (is_read_only(mode) or is_read_only(known.mode)):
-                    message = (
+                    raise InvalidArgumentError(
                         f"{name!r} as {mode}: some of these bytes are {known!r}, which is "
                         f"{known.mode}, and what kernels only read has no name of another mode; "
                         "use that mode, or other bytes"
                     )
-                    raise InvalidArgumentError(message)
             self.history.claims.add(made)
         return made
 
@@ -186,18 +185,16 @@ class TrackedBuffer:
     def check_type(self, dtype: np.dtype[Any], size: int | None, what: str) -> None:
         """Raise unless a name's elements are of a type, and so many bytes. For the package."""
         if dtype != self.dtype:
-            message = (
+            raise InvalidArgumentError(
                 f"{self.name!r} has elements of {self.dtype}, and {what} of {dtype}; convert "
                 "them, as with array.astype, or take the bytes as they are, as with "
                 f".view({str(dtype)!r})"
             )
-            raise InvalidArgumentError(message)
         if size is not None and size != self.size:
-            message = (
+            raise InvalidArgumentError(
                 f"{self.name!r} has {self.size} bytes, and {what} {size}; say which part is meant, "
                 "with subspan or an offset"
             )
-            raise InvalidArgumentError(message)
 
     def __repr__(self) -> str:
         state = "closed"

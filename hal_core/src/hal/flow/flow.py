@@ -97,8 +97,7 @@ class Flow(Merges):
         and for a device that is not the flow's.
         """
         if not isinstance(raw, hal.Buffer):
-            message = f"adopt takes a raw buffer, not {type(raw).__name__}"
-            raise ArgumentTypeError(message)
+            raise ArgumentTypeError(f"adopt takes a raw buffer, not {type(raw).__name__}")
         self.check_open()
         lanes = self.lanes_of(raw.device)
         origin = hal.Fence(after)
@@ -317,11 +316,10 @@ class Flow(Merges):
             if submission.queue is not lane:
                 for access in accesses:
                     access[0].follow(submission)
-                message = (
+                raise InvalidArgumentError(
                     f"submit: the function was given {lane.name}, whose order the flow relies on, "
                     f"and submitted to {submission.queue.name}; pass that one with queue="
                 )
-                raise InvalidArgumentError(message)
             return submission
 
         return self.run(accesses, lane, guarded, wait)

@@ -43,8 +43,7 @@ def bytes_of(data: object, what: str) -> tuple[Bytes, bool]:
         whole = type(host) is np.ndarray and host.ndim == 1
         return (host if whole else host.reshape(-1)).view(np.uint8), is_ours
     if isinstance(data, (hal.Buffer, str)):
-        message = f"{what} takes host memory, not {type(data).__name__}"
-        raise ArgumentTypeError(message)
+        raise ArgumentTypeError(f"{what} takes host memory, not {type(data).__name__}")
     try:
         view = memoryview(data)  # type: ignore[arg-type]
     except TypeError:
@@ -149,12 +148,11 @@ class HeldArray:
         if error is not None:
             raise error
         if zlib.crc32(self._bytes.data) != self._checksum:
-            message = (
+            raise OperationError(
                 "the array was changed while it was read: what the buffer holds is undefined; "
                 "wait for the submission of write() before, or pass hold=False, which copies the "
                 "array during the call"
             )
-            raise OperationError(message)
 
 
 class ReadsInFlight:
@@ -201,11 +199,10 @@ class ReadsInFlight:
                     if start >= high:
                         break
                     if low < stop and not submission.done:
-                        message = (
+                        raise InvalidArgumentError(
                             f"{what}: the array is still being filled by a {submission.kind} on "
                             f"{submission.queue.name}; wait for that submission first"
                         )
-                        raise InvalidArgumentError(message)
 
     def _forget(self) -> None:
         """Forget ended reads; with the lock."""

@@ -208,12 +208,11 @@ class MergeBuffer:
             ):
                 wanted = shown(source) if isinstance(source, str) else repr(source)
                 holds = "nothing" if held is None else f"{held!r} as {self._wanted!r}"
-                message = (
+                raise InvalidArgumentError(
                     f"the merge buffer of {self.device.name} was expected to hold {wanted}"
                     f"{f' as {mode!r}' if mode else ''}, and holds {holds}; load what is to be "
                     "merged before the work is scheduled"
                 )
-                raise InvalidArgumentError(message)
             self._flow.check(held, "expect")
             if self._is_late and self._part is not None:
                 self._flow.copy(held, self._part)

@@ -52,5 +52,4 @@ def is_read_only(mode: MemoryMode | None) -> bool:
 def check_mode(what: str, mode: MemoryMode | None, deed: str = _KERNELS_WRITE) -> None:
     """Raise `InvalidArgumentError` unless a mode allows a deed."""
     if mode is not None and deed in _REFUSED.get(mode, ()):
-        message = f"cannot {deed} {what}, which is {_WHY[mode]}"
-        raise InvalidArgumentError(message)
+        raise InvalidArgumentError(f"cannot {deed} {what}, which is {_WHY[mode]}")

@@ -152,8 +152,7 @@ class Pipeline:
         before an error goes on, and the next run of that set comes after it.
         """
         if self._closed:
-            message = "the pipeline is closed; make another with flow.pipeline(recording)"
-            raise ClosedError(message)
+            raise ClosedError("the pipeline is closed; make another with flow.pipeline(recording)")
         if type(inputs) is not dict or type(outputs) is not dict:
             inputs = as_mapping(inputs, "run: inputs are a mapping of slots to what they take")
             outputs = as_mapping(outputs, "run: outputs are a mapping of slots to arrays")

@@ -118,12 +118,11 @@ class Places:
     def _check(self, start: int, stop: int, device: hal.Device) -> None:
         for low, high, reference in self._places[self._find(start, stop)]:
             if start < high and start < stop and _tracked(reference) is not None:
-                message = (
+                raise InvalidArgumentError(
                     f"adopt: the bytes from {max(low, start):#x} to {min(high, stop):#x} of "
                     f"{device.name} are tracked already; use that tracked buffer, or release it "
                     "first"
                 )
-                raise InvalidArgumentError(message)
 
     def _check_noted(self, raw: hal.Buffer) -> None:
         if any(_tracked(reference) is raw for reference in self._noted):

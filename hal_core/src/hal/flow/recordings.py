@@ -250,11 +250,10 @@ def kernel_arguments(
         used = [(name, value, name not in constants) for name, value in named.items()]
         return named, [each for each in used if is_memory(each[1])]
     if isinstance(args, (str, bytes)) or not isinstance(args, Sequence):
-        message = (
+        raise ArgumentTypeError(
             f"dispatch of {kernel.name!r}: args are a sequence or, by name, a mapping, not "
             f"{type(args).__name__}"
         )
-        raise ArgumentTypeError(message)
     values = list(as_items(args, "dispatch: args are a sequence"))
     names = [parameter.name for parameter in kernel.signature.parameters]
     return values, [
@@ -366,10 +365,9 @@ def _narrowed_slots(uses: list[int], reads: Iterable[int], writes: Iterable[int]
         for index in as_items(slots, "execute: reads and writes are lists of slots"):
             number = as_int(index, "execute: a slot's index is an int")
             if not 0 <= number < len(narrowed):
-                message = (
+                raise InvalidArgumentError(
                     f"execute: reads and writes are slots, 0 to {len(narrowed) - 1}; "
                     f"{shown(index)} is none"
                 )
-                raise InvalidArgumentError(message)
             narrowed[number] = use
     return narrowed

@@ -81,11 +81,10 @@ class Scheduler(Tracker):
         self.check(buffer, "release")
         history = buffer.history
         if buffer.raw is not history.raw:
-            message = (
+            raise InvalidArgumentError(
                 f"release: this is a part, {buffer.size} bytes of {history.size}; release the "
                 "buffer that it was taken from"
             )
-            raise InvalidArgumentError(message)
         with self._lock:
             self._settle(history)
             fence = hal.Fence(history.entries(None, readers=True))
@@ -142,18 +141,16 @@ class Scheduler(Tracker):
         if not isinstance(buffer, TrackedBuffer):
             raise not_tracked(buffer, what)
         if buffer.flow is not self:
-            message = (
+            raise InvalidArgumentError(
                 f"{what}: the buffer belongs to another flow; release it there, and adopt it here "
                 "after what release returns"
             )
-            raise InvalidArgumentError(message)
         if buffer.history.raw is None:
             self.refuse(f"{what}: the buffer")
 
     def refuse(self, what: str) -> None:
         """Raise that a buffer is not tracked any more."""
-        message = f"{what} was released or closed, and is tracked no more"
-        raise ClosedError(message)
+        raise ClosedError(f"{what} was released or closed, and is tracked no more")
 
     def look(self, history: History, found: list[Any]) -> None:
         """Find what an access waits for besides writers and readers; under the lock."""
@@ -169,8 +166,7 @@ class Scheduler(Tracker):
     def check_open(self) -> None:
         """Raise `ClosedError` if the flow was closed."""
         if self._closed:
-            message = "the flow is closed; make another with hal.flow.Flow(device)"
-            raise ClosedError(message)
+            raise ClosedError("the flow is closed; make another with hal.flow.Flow(device)")
 
     def lanes_of(self, device: AnyDevice | None) -> Lanes:
         """Return the queues of a device of this flow; None means the first one."""
@@ -180,11 +176,10 @@ class Scheduler(Tracker):
         lanes = self._lanes.get(opened)
         if lanes is None:
             names = ", ".join(known.name for known in self._lanes)
-            message = (
+            raise InvalidArgumentError(
                 f"{opened.name} is not among this flow's devices ({names}), or was opened another "
                 "time; give it to Flow(...)"
             )
-            raise InvalidArgumentError(message)
         return lanes
 
     def queue_of(self, queue: QueueName, lanes: Lanes) -> hal.Queue:
@@ -198,11 +193,10 @@ class Scheduler(Tracker):
             )
             raise ArgumentTypeError(message)
         if not queue.ordered:
-            message = (
+            raise InvalidArgumentError(
                 f"queue: {queue.name} is unordered, and a flow relies on the order of its queues; "
                 "give it an ordered one"
             )
-            raise InvalidArgumentError(message)
         if queue not in self._queues:
             self.lanes_of(queue.device)
             with self._lock:

@@ -297,11 +297,10 @@ class Transfers(Scheduler):
                 self.reads_in_flight.check(mine, "write")
         size = len(host)
         if not 0 <= offset <= raw.size - size:
-            message = (
+            raise InvalidArgumentError(
                 f"write: bytes {shown(offset)} to {shown(offset + size)} were asked for, "
                 f"and the buffer has {raw.size}"
             )
-            raise InvalidArgumentError(message)
         accesses = _access(place, size)
         is_asked = hold is not None
         hold = size > self._snapshot if hold is None else as_flag(hold, "write: hold")

@@ -202,8 +202,7 @@ class VirtualDevice:
     def _check(self) -> None:
         self.physical.check()
         if self.device.closed:
-            message = f"{self.name} is closed; open others with hal.flow.virtual_devices"
-            raise ClosedError(message)
+            raise ClosedError(f"{self.name} is closed; open others with hal.flow.virtual_devices")
         error = self.device.loss
         if error is not None:
             raise error
@@ -231,8 +230,7 @@ def virtual_devices(
     rule = "count is how many virtual devices to open"
     number = as_int(count, rule)
     if not 1 <= number <= _MOST:
-        message = f"{rule}, 1 to {_MOST}, not {shown(number)}"
-        raise InvalidArgumentError(message)
+        raise InvalidArgumentError(f"{rule}, 1 to {_MOST}, not {shown(number)}")
     if isinstance(memory_limit, Sequence) and not isinstance(memory_limit, _NO_LISTS):
         limits: Any = as_items(memory_limit, "memory_limit is a limit or a list of limits")
     else:
