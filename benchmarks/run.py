@@ -30,6 +30,7 @@ import report
 import start_rows
 import thread_rows
 import timeline_rows
+import tinygrad_rows
 import transfer_rows
 from harness import Metric, Row, measure
 from rich.console import Console
@@ -38,7 +39,7 @@ import hal
 
 _GROUPS: Final = (
     *("timelines", "flat", "launches", "commands", "flow", "pipeline", "transfers", "kernels"),
-    *("threads", "start", "memory"),
+    *("threads", "tinygrad", "start", "memory"),
 )
 _TITLES: Final = {
     "flat": "pending on one semaphore, each",
@@ -48,6 +49,7 @@ _TITLES: Final = {
     "pipeline": "the demo's picture",
     "kernels": "kernels",
     "threads": "threads with a queue each",
+    "tinygrad": "tinygrad on hal, and on its own backend",
     "start": "a new process",
 }
 _IREE_DRIVERS: Final = {"cpu": "local-task", "cuda": "cuda", "hip": "hip"}
@@ -101,6 +103,7 @@ def main() -> int:
             "kernels", lambda: _kernel_rows(device, options, Path(folder), out), (3, 11), "openmp"
         )
         group("threads", lambda: thread_rows.rows(device, _raw_work(options, out)), (5, 15), "raw")
+        group("tinygrad", lambda: _tinygrad_rows(device, out), (3, 11))
     group("start", start_rows.rows, (3, 11))
     if "memory" in options.groups:
         memory = memory_rows.measure(options.device, 100_000 if options.quick else 1_000_000)
@@ -267,6 +270,14 @@ def _pipeline_rows(device: hal.Device, options: argparse.Namespace, out: Console
         out.print(f"no pipeline: {error}", markup=False)
         return []
     return pipeline_rows.rows(device, quick=options.quick)
+
+
+def _tinygrad_rows(device: hal.Device, out: Console) -> list[Row]:
+    try:
+        return tinygrad_rows.rows(device)
+    except ImportError as error:
+        out.print(f"no tinygrad: {error}", markup=False)
+        return []
 
 
 def _kernel_rows(
