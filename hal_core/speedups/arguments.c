@@ -71,6 +71,13 @@ char code_of(PyObject *dtype) {
   return 0;
 }
 
+bool is_among(PyObject *object, PyObject *tuple) {
+  if (!tuple) return true;
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(tuple); i++)
+    if (PyTuple_GET_ITEM(tuple, i) == object) return true;
+  return false;
+}
+
 PyObject *plain_dtype(PyObject *given) {
   if (code_of(given)) return given;
   for (int i = 0; i < MOST_CODES && types[i].type; i++) {

@@ -38,6 +38,9 @@ char code_of(PyObject *dtype);
 /* The plain dtype that a dtype or a type of numpy's means, borrowed; NULL for others. */
 PyObject *plain_dtype(PyObject *given);
 
+/* Return whether an object is one of a tuple's; NULL stands for all objects. */
+bool is_among(PyObject *object, PyObject *tuple);
+
 unsigned size_of(char code);
 
 /* Write a number as little-endian bytes of a type; false if it does not fit, or is no plain number

@@ -8,10 +8,10 @@ enum { MOST_PARAMETERS = 48 };
 
 /* One parameter of a signature. */
 struct parameter {
-  char code;       /* of `struct`; 'P' is a pointer */
-  PyObject *dtype; /* of a pointer's elements, or NULL */
-  uintptr_t mask;  /* the bits of its address that must be 0 */
-  long denied;     /* the rights that its buffer needs */
+  char code;        /* of `struct`; 'P' is a pointer */
+  PyObject *dtypes; /* that surely fit a pointer, a tuple; NULL if all do */
+  uintptr_t mask;   /* the bits of its address that must be 0 */
+  long denied;      /* the rights that its buffer needs */
 };
 
 struct packer {
@@ -20,7 +20,7 @@ struct packer {
   struct parameter parameters[MOST_PARAMETERS];
 };
 
-/* Packer(((code, dtype or None, mask, denied), ...)) */
+/* Packer(((code, dtypes or None, mask, denied), ...)) */
 static PyObject *packer_new(PyTypeObject *type, PyObject *args, PyObject *keywords) {
   PyObject *given;
   if (has_keywords(type, keywords)) return NULL;
@@ -32,15 +32,15 @@ static PyObject *packer_new(PyTypeObject *type, PyObject *args, PyObject *keywor
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(given); i++) {
     struct parameter *parameter = &self->parameters[i];
     const char *code;
-    PyObject *dtype;
+    PyObject *dtypes;
     unsigned long long mask;
-    if (!PyArg_ParseTuple(PyTuple_GET_ITEM(given, i), "sOKl", &code, &dtype, &mask, &parameter->denied)) {
+    if (!PyArg_ParseTuple(PyTuple_GET_ITEM(given, i), "sOKl", &code, &dtypes, &mask, &parameter->denied)) {
       Py_DECREF(self);
       return NULL;
     }
     parameter->code = code[0];
     parameter->mask = (uintptr_t)mask;
-    parameter->dtype = dtype == Py_None ? NULL : Py_NewRef(dtype);
+    parameter->dtypes = PyTuple_CheckExact(dtypes) ? Py_NewRef(dtypes) : NULL;
     self->pointers += code[0] == 'P';
     self->count = i + 1;
   }
@@ -49,7 +49,7 @@ static PyObject *packer_new(PyTypeObject *type, PyObject *args, PyObject *keywor
 
 static void packer_dealloc(PyObject *object) {
   struct packer *self = (struct packer *)object;
-  for (Py_ssize_t i = 0; i < self->count; i++) Py_XDECREF(self->parameters[i].dtype);
+  for (Py_ssize_t i = 0; i < self->count; i++) Py_XDECREF(self->parameters[i].dtypes);
   Py_TYPE(object)->tp_free(object);
 }
 
@@ -86,7 +86,7 @@ static bool pack_all(const struct packer *packer, PyObject *device, PyObject *ar
       if (uses && !(item = raw_of(uses, item, parameter->denied == engine.denied_write))) return false;
       uintptr_t address = address_of(device, item, parameter->denied, &storage);
       if (!address || address & parameter->mask) return false;
-      if (parameter->dtype && get(item, Extent__dtype) != parameter->dtype) return false;
+      if (!is_among(get(item, Extent__dtype), parameter->dtypes)) return false;
       packed->values[i] = address;
       PyTuple_SET_ITEM(used, pointers++, Py_NewRef(storage));
     }

@@ -10,7 +10,7 @@ enum { BUFFER = 'P', GRID = 'G', MOST_FORMER = 3 };
 /* What a slot takes. */
 struct slot_rule {
   char codes[MOST_FORMS + 1]; /* BUFFER, GRID, or a code of `struct` for each form of a scalar */
-  PyObject *dtype;            /* of a buffer that surely fits, or NULL */
+  PyObject *dtypes;           /* that surely fit a buffer, a tuple; NULL if all do */
   long long needed, alignment;
   long denied; /* the rights that its buffer needs */
   Py_ssize_t first, end; /* its patches */
@@ -58,7 +58,7 @@ struct rebinder {
 
 static void rebinder_dealloc(PyObject *object) {
   struct rebinder *self = (struct rebinder *)object;
-  for (Py_ssize_t i = 0; self->slots && i < self->slot_count; i++) Py_XDECREF(self->slots[i].dtype);
+  for (Py_ssize_t i = 0; self->slots && i < self->slot_count; i++) Py_XDECREF(self->slots[i].dtypes);
   for (Py_ssize_t i = 0; self->launches && i < self->launch_count; i++) PyMem_Free(self->launches[i].structure);
   PyMem_Free(self->slots);
   PyMem_Free(self->patches);
@@ -91,9 +91,9 @@ static bool read_slots(struct rebinder *self, PyObject *given) {
   for (Py_ssize_t i = 0; i < self->slot_count; i++) {
     struct slot_rule *rule = &self->slots[i];
     const char *codes;
-    PyObject *dtype;
+    PyObject *dtypes;
     PyTuple_SET_ITEM(self->unknown, i, Py_NewRef(Py_None));
-    if (!PyArg_ParseTuple(PyTuple_GET_ITEM(given, i), "sOLLl", &codes, &dtype, &rule->needed, &rule->alignment,
+    if (!PyArg_ParseTuple(PyTuple_GET_ITEM(given, i), "sOLLl", &codes, &dtypes, &rule->needed, &rule->alignment,
                           &rule->denied))
       return false;
     if (strlen(codes) > MOST_FORMS || rule->alignment < 1) {
@@ -101,7 +101,7 @@ static bool read_slots(struct rebinder *self, PyObject *given) {
       return false;
     }
     strcpy(rule->codes, codes);
-    rule->dtype = dtype == Py_None ? NULL : Py_NewRef(dtype);
+    rule->dtypes = PyTuple_CheckExact(dtypes) ? Py_NewRef(dtypes) : NULL;
   }
   return true;
 }
@@ -206,7 +206,7 @@ static bool read_binding(const struct slot_rule *rule, PyObject *device, PyObjec
   uintptr_t address = address_of(device, given, rule->denied, storage);
   if (!address || number(given, Extent__offset) % rule->alignment) return false;
   long long whole = number(given, Extent__size);
-  if (whole < rule->needed || (rule->dtype && get(given, Extent__dtype) != rule->dtype)) return false;
+  if (whole < rule->needed || !is_among(get(given, Extent__dtype), rule->dtypes)) return false;
   binding->values[0] = address;
   *size = (uint64_t)whole;
   return true;

@@ -32,6 +32,7 @@ def case_the_commonest_calls_take_no_python_q1(device):
     met.signal(1)
     kernel = device.compile(SOURCE)["add"]
     x, y = device.upload(np.arange(4, dtype=np.int32)), device.upload(np.zeros(4, np.int32))
+    bits, natural = x.view(np.uint8), y.view(np.uint32)  # which fit as well
     with device.record() as commands:
         commands.dispatch(kernel, grid=1, args=(x, y, 1, 0.0))
     with device.record() as filling:
@@ -47,6 +48,7 @@ def case_the_commonest_calls_take_no_python_q1(device):
         queue.fill(numbers, 1.5, signal=done.at(2))
         queue.dispatch(kernel, grid=(1, 1), args=(x, y, np.int32(2), 3), wait=first)
         queue.dispatch(kernel, grid=1, block=4, args=[x, y, 3, np.float32(1.0)])
+        queue.dispatch(kernel, grid=1, args=(bits, natural, 4, 0.0))
         queue.execute(filling, wait=first)
         last = queue.execute(commands, signal=[done.at(3)])
         beside = other.fill(buffer, 9, wait=(last,), signal=(done.at(4),))
@@ -55,7 +57,7 @@ def case_the_commonest_calls_take_no_python_q1(device):
     assert done.query() == 4
     assert buffer.numpy().tolist() == [9] * 256
     assert numbers.numpy().tolist() == [1.5] * 16
-    assert y.numpy().tolist() == [6 * i + 1 + 2 + 3 + 3 + 1 + 1 for i in range(4)]
+    assert y.numpy().tolist() == [7 * i + 1 + 2 + 3 + 3 + 1 + 4 + 1 for i in range(4)]
 
 
 def case_memory_of_an_alloca_notes_its_uses_m3(device):
@@ -415,6 +417,22 @@ def case_unfinished_objects_are_refused(device):
         except AttributeError:
             continue
         raise AssertionError(call)
+
+
+def case_structures_of_another_size_are_refused_c5(device):
+    kernel = device.compile(
+        'extern "C" __global__ void HAL_BLOCK(1) sum(float4 *x) { x->w = x->x + x->y + x->z; }'
+    )["sum"]
+    numbers = device.upload(np.array([1, 2, 3, 0], np.float32))
+    pairs = numbers.view(np.dtype([("one", np.float32), ("other", np.float32)]))
+    for _ in range(2):  # the second time by a shortcut, if there is one
+        device.queue.dispatch(kernel, grid=1, args=(numbers,)).wait()
+        try:
+            device.queue.dispatch(kernel, grid=1, args=(pairs,))
+        except hal.errors.ArgumentTypeError:
+            continue
+        raise AssertionError
+    assert numbers.numpy().tolist() == [1, 2, 3, 6]
 
 
 def case_a_method_is_copied_pickled_and_held_weakly(device):

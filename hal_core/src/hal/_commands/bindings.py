@@ -13,7 +13,7 @@ from hal._kernels.output import Output
 from hal._memory.access import check_buffer, late_address
 from hal._memory.storage import Storage
 from hal._memory.usage import OUTPUT
-from hal._programs.elements import dtype_of, fits, refusal, same_elements
+from hal._programs.elements import PLAIN, fits, refusal, same_elements, sure_dtypes
 from hal.arguments import as_items, as_mapping, shown
 from hal.errors import ArgumentTypeError, InvalidArgumentError
 
@@ -80,7 +80,7 @@ class SlotRules:
         self._rights = tuple(slots._rights)
         self._elements = tuple(map(tuple, slots._elements))
         self._declared = tuple(slots._dtypes)
-        # The dtypes that surely fit; None where anything may be bound.
+        # The dtypes that surely fit each; None where anything may be bound.
         self._dtypes = tuple(map(_surely, self._declared, self._elements))
         self.values = dict(slots._values)
         self.outputs = [index for index, rights in enumerate(self._rights) if rights & OUTPUT]
@@ -94,8 +94,8 @@ class SlotRules:
         """The number of addresses in a table."""
         return len(self._needed)
 
-    def buffer_rule(self, index: int) -> tuple[np.dtype[Any] | None, int, int, int]:
-        """Return the dtype that surely fits a buffer's slot, its least bytes, alignment, rights."""
+    def buffer_rule(self, index: int) -> tuple[tuple[np.dtype[Any], ...] | None, int, int, int]:
+        """Return the dtypes that surely fit a slot, its buffer's least bytes, alignment, rights."""
         return (
             self._dtypes[index],
             self._needed[index],
@@ -141,7 +141,8 @@ class SlotRules:
             )
             if buffer._size < self._needed[index] or buffer._offset % self._alignments[index]:
                 raise InvalidArgumentError(self._refusal(index, buffer))
-            if self._dtypes[index] is not None and buffer._dtype is not self._dtypes[index]:
+            sure = self._dtypes[index]
+            if sure is not None and buffer._dtype not in sure:
                 self._check_elements(index, buffer._dtype)
             address = storage.address
             addresses.append(None if address is None else address + buffer._offset)
@@ -327,8 +328,12 @@ class _Apart:
                     )
 
 
-def _surely(declared: np.dtype[Any], elements: tuple[str, ...]) -> np.dtype[Any] | None:
-    """Return a dtype whose buffers need no further check, or None if no buffer needs any."""
-    if declared == np.uint8 and len(elements) == 1:
-        return dtype_of(elements[0]) or declared
-    return declared if elements or declared != np.uint8 else None
+def _surely(declared: np.dtype[Any], elements: tuple[str, ...]) -> tuple[np.dtype[Any], ...] | None:
+    """Return the dtypes whose buffers need no further check, or None if no buffer needs any."""
+    if declared == np.uint8 and all(sure_dtypes(element) is None for element in elements):
+        return None
+    return tuple(
+        dtype
+        for dtype in (declared, *PLAIN)
+        if same_elements(declared, dtype) and all(fits(element, dtype) for element in elements)
+    )

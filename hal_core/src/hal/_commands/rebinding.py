@@ -119,7 +119,7 @@ def plan_of(rules: SlotRules, uses: SlotUses, nodes: Sequence[Node]) -> Plan | N
 
 
 def _described(rules: SlotRules, slot: int) -> _Slot:
-    """Return codes, the dtype that surely fits, bytes, alignment and rights of a slot."""
+    """Return codes, the dtypes that surely fit, bytes, alignment and rights of a slot."""
     value = rules.values.get(slot)
     if value is None:
         return (_BUFFER, *rules.buffer_rule(slot))

@@ -55,7 +55,9 @@ class _Buffers:
         base = storage.address
         address = argument._offset if base is None else base + argument._offset
         known = signature._elements.get(parameter)
-        if known is not None and (argument._dtype is not known[0] or address & known[1]):
+        if known is not None and (
+            address & known[1] or (known[0] is not None and argument._dtype not in known[0])
+        ):
             signature._check_buffer(self._kernel._name, parameter, argument._dtype, address)
         if base is None:
             names = list(signature._names)

@@ -39,8 +39,8 @@ def is_plain(parameter: Parameter) -> bool:
 
 
 def _described(signature: Signature, parameter: Parameter) -> tuple[str, object, int, int]:
-    """Return a parameter's code, its elements' dtype, its address mask and its buffer's rights."""
+    """Return a parameter's code, the dtypes that surely fit, its address mask and rights."""
     if parameter.kind not in POINTERS:
         return parameter.code, None, 0, 0
-    dtype, mask = signature._elements.get(parameter.name, (None, 0))
-    return "P", dtype, mask, DISPATCH | (READ if parameter.is_const else WRITE)
+    dtypes, mask = signature._elements.get(parameter.name, (None, 0))
+    return "P", dtypes, mask, DISPATCH | (READ if parameter.is_const else WRITE)

@@ -25,6 +25,8 @@ _NUMBERS: Final = {
 }
 _STRUCTURE: Final = re.compile(r"bytes\[([1-9][0-9]{0,9})\]")
 _BYTES: Final = np.dtype(np.uint8)
+PLAIN: Final = tuple(dict.fromkeys(_NUMBERS.values()))
+"""The dtypes of numbers."""
 
 
 def is_element(text: str) -> bool:
@@ -58,6 +60,19 @@ def fits(element: str, dtype: np.dtype[Any]) -> bool:
     match = _STRUCTURE.fullmatch(element)
     # Vectors of numbers are structures in C++, so only another structure is surely wrong.
     return match is None or dtype.fields is None or dtype.itemsize == int(match[1])
+
+
+@functools.lru_cache(maxsize=1024)
+def sure_dtypes(element: str) -> tuple[np.dtype[Any], ...] | None:
+    """Return dtypes that fit a pointer to such elements; None if every dtype does.
+
+    numpy has one object of each, so a repeated call compares objects. Others are for `fits`.
+    """
+    wanted = dtype_of(element)
+    if wanted is None and _STRUCTURE.fullmatch(element) is None:
+        return None
+    candidates = PLAIN if wanted is None else (wanted, *PLAIN)
+    return tuple(dict.fromkeys(dtype for dtype in candidates if fits(element, dtype)))
 
 
 def refusal(element: str, dtype: np.dtype[Any]) -> str:

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from hal._programs.elements import alignment_of, dtype_of, fits, is_element, refusal
+from hal._programs.elements import alignment_of, fits, is_element, refusal, sure_dtypes
 from hal._programs.parameters import (
     POINTERS,
     SIZED,
@@ -98,9 +98,9 @@ class Signature:
         if len(self._names) != len(self.parameters):
             raise InvalidArgumentError(f"{self} has two parameters of one name; give each its own")
         self.constants: Final = frozenset(each.name for each in self.parameters if each.is_const)
-        # For pointers to known elements: the dtype that surely fits, and the address bits to be 0
+        # For pointers to known elements: the dtypes that surely fit, and the address bits to be 0
         self._elements = {
-            each.name: (dtype_of(each.element), alignment_of(each.element) - 1)
+            each.name: (sure_dtypes(each.element), alignment_of(each.element) - 1)
             for each in self.parameters
             if each.element
         }
