@@ -22,21 +22,14 @@ _RECORDS: Final = (".dist-info", ".egg-info")
 
 
 class EntryPoint(NamedTuple):
-    """A line of a distribution's ``entry_points.txt``, as `importlib.metadata` has it.
-
-    Attributes
-    ----------
-    name
-        What stands before the equals sign: the plugin's name.
-    value
-        What stands behind it: ``"module:attribute"``, or a module alone.
-    record
-        The folder with the distribution's record, or what somebody else's finder has found.
-    """
+    """A line of a distribution's ``entry_points.txt``, as `importlib.metadata` has it."""
 
     name: str
+    """What stands before the equals sign: the plugin's name."""
     value: str
+    """What stands behind it: ``"module:attribute"``, or a module alone."""
     record: str | Distribution | None
+    """The folder with the distribution's record, or what somebody else's finder has found."""
 
     def load(self) -> Any:  # noqa: ANN401 - the core checks it
         """Import the module, and return what the value names."""

@@ -34,18 +34,12 @@ class MemoryProvider:
     """A search for memory for a context's starved operations, which also notes uses of such memory.
 
     A context has one from its first alloca on; `hal._buffers.alloca` has the only one there is.
-
-    Attributes
-    ----------
-    wanted
-        Operations that have found no memory, and for which it has not searched yet.
-    is_posted
-        Whether a thread searches, or is about to.
     """
 
     def __init__(self) -> None:
+        # Operations that have found no memory, and for which it has not searched yet
         self.wanted: deque[Operation] = deque()
-        self.is_posted = False
+        self.is_posted = False  # whether a thread searches, or is about to
 
     def note(self, operation: Operation, used: object) -> None:
         """Note an operation with the memory of allocas that it uses."""

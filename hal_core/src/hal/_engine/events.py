@@ -49,20 +49,7 @@ class Event:
 
 
 class EventPool:
-    """The events of one device, kept for reuse.
-
-    Attributes
-    ----------
-    query_event
-        Asks an event's handle, as `NativeDevice.query_event`.
-    own
-        Records and awaits events on the device's own streams.
-    record_foreign
-        Records an event on another library's stream, as `NativeDevice.record_event`.
-    let_wait
-        Makes any stream wait for an operation, one of another library or device of the domain
-        too. Takes the native device of the stream, the stream, and the operation.
-    """
+    """The events of one device, kept for reuse."""
 
     __slots__ = (
         "_all",
@@ -78,9 +65,13 @@ class EventPool:
     def __init__(self, native: NativeDevice, memory: MemoryEvents | None = None) -> None:
         self._memory = memory
         self._native = source = native if memory is None else memory
+        # Asks an event's handle, as `NativeDevice.query_event`
         self.query_event = source.query_event
-        self.own: Recorder = source
+        self.own: Recorder = source  # records and awaits events on the device's own streams
+        # Records an event on another library's stream, as `NativeDevice.record_event`
         self.record_foreign = native.record_event if memory is None else memory.record_natively
+        # Makes any stream wait for an operation, one of another library or device of the domain
+        # too. Takes the native device of the stream, the stream, and the operation.
         self.let_wait = _let_wait if memory is None else memory.let_wait
         self._free: list[Event] = []
         self._all: dict[Event, None] = {}

@@ -13,20 +13,13 @@ class Plan:
     """The issue of an operation that takes more than one native call.
 
     One thread at a time uses it, the holder of its queue's baton.
-
-    Attributes
-    ----------
-    left
-        How many native launches are left.
-    is_starved
-        Whether it found no memory; nothing was enqueued then.
     """
 
     __slots__ = ("is_starved", "left")
 
     def __init__(self, count: int) -> None:
-        self.left = count
-        self.is_starved = False
+        self.left = count  # how many native launches are left
+        self.is_starved = False  # whether it found no memory; nothing was enqueued then
 
     def issue(self, operation: Operation, most: int) -> int:
         """Make the next native calls, at most `most`, and return their number."""

@@ -98,13 +98,7 @@ class SharedSemaphore(Semaphore):
 
 
 class Link:
-    """The connection of a semaphore of this process with its region.
-
-    Attributes
-    ----------
-    region
-        The region.
-    """
+    """The connection of a semaphore of this process with its region."""
 
     __slots__ = ("_is_expected", "_lock", "_name", "_semaphore", "_watch", "region")
 

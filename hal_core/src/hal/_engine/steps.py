@@ -47,40 +47,7 @@ class Later:
 
 
 class Step:
-    """The state that one call of ours on one thread has in hand.
-
-    Attributes
-    ----------
-    mark
-        Held while the call runs.
-    is_left
-        Whether something may be left in it: a call runs or was broken off, or another thread
-        takes over what is left, under the timeline lock.
-    work
-        The follow-ups of the changes made so far, see `hal._engine.progress.drain`.
-    operation
-        The operation that is being submitted, which only this step knows before it stands in line;
-        or all of those that are submitted together.
-    noted
-        The operations that memory of `Queue.alloca` is being told of: until they are `operation`,
-        too, they may still be refused.
-    queue
-        The queue whose baton it holds, if `StreamQueue._owner` is this step.
-    waiter
-        The host wait that is registered.
-    contexts
-        The contexts of native calls that hold no baton, such as asking an event.
-    calm
-        Whether this thread has no engine state in its hands just now, as while it sleeps:
-        a signal handler may call anything.
-    inner
-        The step of such a call.
-    later
-        Calls that were put off to its end.
-    awaited
-        Operations whose search for memory is repeated when its work is done, which
-        may give some back.
-    """
+    """The state that one call of ours on one thread has in hand."""
 
     __slots__ = (
         "awaited",
@@ -98,18 +65,31 @@ class Step:
     )
 
     def __init__(self) -> None:
-        self.mark = sync.Mark()
+        self.mark = sync.Mark()  # held while the call runs
+        # Whether something may be left in it: a call runs or was broken off, or another thread
+        # takes over what is left, under the timeline lock
         self.is_left = False
+        # The follow-ups of the changes made so far, see `hal._engine.progress.drain`
         self.work: Work = []
+        # The operation that is being submitted, which only this step knows before it stands in
+        # line; or all of those that are submitted together
         self.operation: Operation | tuple[Operation, ...] | None = None
+        # The operations that memory of `Queue.alloca` is being told of: until they are `operation`,
+        # too, they may still be refused
         self.noted: Operation | tuple[Operation, ...] | None = None
+        # The queue whose baton it holds, if `StreamQueue._owner` is this step
         self.queue: StreamQueue | None = None
-        self.waiter: HostWaiter | None = None
+        self.waiter: HostWaiter | None = None  # the host wait that is registered
+        # The contexts of native calls that hold no baton, such as asking an event
         self.contexts: tuple[DeviceContext, ...] = ()
+        # Whether this thread has no engine state in its hands just now, as while it sleeps: a
+        # signal handler may call anything
         self.calm = False
-        self.inner: Step | None = None
+        self.inner: Step | None = None  # the step of such a call
+        # Operations whose search for memory is repeated when its work is done, which may give some
+        # back
         self.awaited: list[Operation] = []
-        self.later: list[Later] = []
+        self.later: list[Later] = []  # calls that were put off to its end
 
     def is_open(self) -> bool:
         """Return whether something is left to do."""

@@ -39,52 +39,23 @@ FOREIGN: Final = 4
 
 
 class Owner:
-    """The owner of foreign memory, and what to do when hal no longer uses it.
-
-    Attributes
-    ----------
-    owner
-        What keeps the memory alive.
-    imported
-        The argument of `release_host`; 0 for none.
-    opened
-        The argument of `close_memory`; 0 for none.
-    callback
-        Called then.
-    handle
-        The kind and the number of the native handle that the memory is part
-        of, if it is.
-    """
+    """The owner of foreign memory, and what to do when hal no longer uses it."""
 
     __slots__ = ("callback", "handle", "imported", "opened", "owner")
 
     def __init__(
         self, owner: object, imported: int = 0, callback: Callable[[], object] | None = None
     ) -> None:
-        self.owner = owner
-        self.imported = imported
+        self.owner = owner  # what keeps the memory alive
+        self.imported = imported  # the argument of `release_host`; 0 for none
         self.callback = callback
+        # The kind and the number of the native handle that the memory is part of, if it is
         self.handle: tuple[int, int] | None = None
-        self.opened = 0
+        self.opened = 0  # the argument of `close_memory`; 0 for none
 
 
 class Block:
-    """A native allocation, or foreign memory.
-
-    Attributes
-    ----------
-    bucket
-        The list of the cache that it goes back to, if it does.
-    ticket
-        The use that it is in; None if it is in the cache or its pool, `GONE` once it was given
-        back.
-    view
-        A reference to the owner of the numpy views of it.
-    owner
-        What keeps it alive, if it is foreign.
-    writable
-        Whether the host may write to it.
-    """
+    """A native allocation, or foreign memory."""
 
     __slots__ = (
         "address",
@@ -109,11 +80,14 @@ class Block:
         self.index: Final = index_of(memory)
         self.host_address = host_address
         self.way = way
-        self.bucket = NO_BUCKET
-        self.owner: Owner | None = None
+        self.bucket = NO_BUCKET  # the list of the cache that it goes back to, if it does
+        self.owner: Owner | None = None  # what keeps it alive, if it is foreign
+        # The use that it is in; None if it is in the cache or its pool, `GONE` once it was given
+        # back
         self.ticket: Ticket | None = None
+        # A reference to the owner of the numpy views of it
         self.view: weakref.ref[Any] | None = None
-        self.writable = True
+        self.writable = True  # whether the host may write to it
 
     def is_viewed(self) -> bool:
         """Return whether a numpy view of it is alive."""
@@ -121,24 +95,14 @@ class Block:
 
 
 class Ticket:
-    """One use of a block.
-
-    Attributes
-    ----------
-    block
-        The block.
-    size
-        The bytes that were asked for.
-    since
-        When it began, in seconds of the clock.
-    """
+    """One use of a block."""
 
     __slots__ = ("block", "since", "size")
 
     def __init__(self, block: Block, size: int) -> None:
         self.block = block
-        self.size = size
-        self.since = sync.monotonic()
+        self.size = size  # the bytes that were asked for
+        self.since = sync.monotonic()  # when it began, in seconds of the clock
 
 
 NO_BUCKET: Final[list[Block]] = []

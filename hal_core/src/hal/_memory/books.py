@@ -44,27 +44,6 @@ class Books:
     """The blocks of one native device, their uses, and the sums over them.
 
     Its lock is a leaf, and no native call is made under it. The caller of a method holds it.
-
-    Attributes
-    ----------
-    limit
-        The most bytes that hal may hold; None means that only the device limits it.
-    blocks
-        All blocks that exist.
-    imports
-        The storage of each block of pinned host memory that is the user's.
-    pools
-        Those of small pieces for each kind of memory, then those of large ones.
-    now, peaks, peak
-        Bytes asked for by kind, the most of each so far, and the most of all kinds together.
-    unused
-        Bytes in the cache and in free pieces.
-    held
-        Bytes of all blocks that are not foreign.
-    pooled
-        Bytes in use of the driver's pool.
-    staged
-        Bytes of the staging ring, which are not blocks.
     """
 
     __slots__ = (
@@ -86,23 +65,27 @@ class Books:
 
     def __init__(self, limit: int | None) -> None:
         self.lock: Final = sync.OwnedLock()
+        # The most bytes that hal may hold; None means that only the device limits it
         self.limit = limit
         self.blocks: dict[Block, None] = {}
+        # The storage of each block of pinned host memory that is the user's
         self.imports: dict[Block, weakref.ref[Storage]] = {}
-        self.staged = 0
+        self.staged = 0  # bytes of the staging ring, which are not blocks
         # Small pieces have segments of their own: one that lives long would keep a large segment
         # from being used whole.
         shared = SEGMENT if limit is None else min(SEGMENT, block_size(limit // 16 or 1))
         large = [SegmentPool(index, 0, None) for index in range(len(MEMORY_TYPES))]
         small = [SegmentPool(each.index, shared, each) for each in large]
+        # Those of small pieces for each kind of memory, then those of large ones
         self.pools = tuple(small + large)
         # Derived
         self._is_broken = False
         # Block size + index of the memory's kind -> unused blocks, the most recently used last
         self._buckets: dict[int, list[Block]] = {}
-        self.unused = 0
-        self.held = 0
-        self.pooled = 0
+        self.unused = 0  # bytes in the cache and in free pieces
+        self.held = 0  # bytes of all blocks that are not foreign
+        self.pooled = 0  # bytes in use of the driver's pool
+        # Bytes asked for by kind, the most of each so far, and the most of all kinds together
         self.now = [0] * len(MEMORY_TYPES)
         self.peaks = [0] * len(MEMORY_TYPES)
         self.peak = 0

@@ -17,26 +17,7 @@ if TYPE_CHECKING:
 
 
 class DriverMemory:
-    """The driver's memory of one native device, its stream-ordered pool included.
-
-    Attributes
-    ----------
-    growing
-        Held during native allocations: closing the device waits until they are done.
-    housekeeping
-        Held during stream-ordered frees, which never block.
-    is_closed
-        Whether the device is being closed; set under `growing`.
-    is_async
-        Whether the driver's pool serves allocas of device memory.
-    is_visible
-        Whether the host sees that memory, at the same address.
-    frees
-        Another object whenever a block has been given back (see `DeviceContext.epoch`).
-    at_hand
-        The bytes of the driver's pool that may be in use without more memory of the device's: so
-        many were, and the pool keeps them. The C extension allocates no further than that.
-    """
+    """The driver's memory of one native device, its stream-ordered pool included."""
 
     __slots__ = (
         "_context",
@@ -56,13 +37,20 @@ class DriverMemory:
         self._context = context
         self._stream = 0  # for stream-ordered frees of what nothing uses
         self._is_ended = False
+        # Held during native allocations: closing the device waits until they are done
         self.growing: Final = sync.OwnedLock()
+        # Held during stream-ordered frees, which never block
         self.housekeeping: Final = sync.OwnedLock()
-        self.is_closed = False
+        self.is_closed = False  # whether the device is being closed; set under `growing`
+        # Another object whenever a block has been given back (see `DeviceContext.epoch`)
         self.frees = object()
+        # The bytes of the driver's pool that may be in use without more memory of the device's: so
+        # many were, and the pool keeps them. The C extension allocates no further than that.
         self.at_hand = 0
         has_pool = "async_allocations" in context.native.features
+        # Whether the driver's pool serves allocas of device memory
         self.is_async = has_pool and settings.async_allocations
+        # Whether the host sees that memory, at the same address
         self.is_visible = "host_visible_device_memory" in context.native.features
         if self.is_async:
             keep = settings.pool_keep

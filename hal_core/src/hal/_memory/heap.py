@@ -28,19 +28,7 @@ if TYPE_CHECKING:
 
 
 class Heap:
-    """The memory and the native handles of one native device.
-
-    Attributes
-    ----------
-    books
-        Which memory exists and what is in use; their lock is a leaf.
-    driver
-        The native calls.
-    reaper
-        What gives back.
-    order
-        What allocas and deallocas do at their issue.
-    """
+    """The memory and the native handles of one native device."""
 
     __slots__ = ("_context", "_locks", "books", "driver", "order", "reaper")
 
@@ -50,9 +38,11 @@ class Heap:
         if keep is None:
             keep = context.native.info.total_memory // 8
         self._context = context
+        # Which memory exists and what is in use; their lock is a leaf
         self.books: Final = Books(settings.memory_limit)
         self.driver: Final = DriverMemory(context, settings, keep)
         self.reaper: Final = Reaper(context, self.books, self.driver, keep)
+        # What allocas and deallocas do at their issue
         self.order: Final = StreamOrder(context, self.books, self.driver, self.reaper)
         self._locks = (
             self.books.lock,

@@ -65,17 +65,6 @@ class Reaper:
 
     An entry of its deques leaves them after it was processed, so a Ctrl-C repeats it; a ticket
     whose use has ended changes nothing.
-
-    Attributes
-    ----------
-    reaping
-        Held during native frees: closing the device waits until they are done.
-    cache_limit
-        The most unused bytes that are kept.
-    doomed, late
-        What finalisers and deallocas have left for `absorb`.
-    trimmed
-        Called to free other memory when memory is short.
     """
 
     __slots__ = (
@@ -103,11 +92,13 @@ class Reaper:
         self._context = context
         self._books = books
         self._driver = driver
-        self.cache_limit = cache_limit
+        self.cache_limit = cache_limit  # the most unused bytes that are kept
+        # Called to free other memory when memory is short
         self.trimmed: list[Callable[[], None]] = []
+        # Held during native frees: closing the device waits until they are done
         self.reaping: Final = sync.OwnedLock()
         self._handles: set[tuple[int, int]] = set()  # kind and handle; guarded by the books' lock
-        self.doomed: deque[Doomed] = deque()  # released by finalisers
+        self.doomed: deque[Doomed] = deque()  # left by finalisers for `absorb`
         self._waste: deque[Doomed] = deque()  # to be given back by native calls
         self._returning: deque[Ticket] = deque()  # to be given back by `free_async`
         self._leaving: deque[Owner] = deque()  # of foreign memory that was given back

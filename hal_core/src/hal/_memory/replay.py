@@ -43,15 +43,7 @@ class Replay(Plan):
 
 
 class Housed(Plan):
-    """An execution with temporaries: reserves their memory before it and gives it back behind it.
-
-    Attributes
-    ----------
-    blocks
-        The memory of the temporaries.
-    inner
-        The execution.
-    """
+    """An execution with temporaries, whose memory it reserves before it and gives back behind."""
 
     __slots__ = ("arguments", "blocks", "inner")
 

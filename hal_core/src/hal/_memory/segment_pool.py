@@ -56,15 +56,7 @@ SEGMENT: Final = 2 << 20
 
 
 class Segment(Block):
-    """A native allocation that is cut into pieces.
-
-    Attributes
-    ----------
-    first
-        The piece at its start, while it is in its pool.
-    pool
-        The pool that it is for.
-    """
+    """A native allocation that is cut into pieces."""
 
     __slots__ = ("first", "pool")
 
@@ -72,24 +64,12 @@ class Segment(Block):
         self, pool: SegmentPool, size: int, address: int, host_address: int | None
     ) -> None:
         super().__init__(address, size, MEMORY_TYPES[pool.index], host_address, DIRECT)
-        self.pool = pool
-        self.first: Piece | None = None
+        self.pool = pool  # the pool that it is for
+        self.first: Piece | None = None  # the piece at its start, while it is in its pool
 
 
 class Piece(Block):
-    """A part of a segment.
-
-    Attributes
-    ----------
-    segment
-        What it is part of.
-    before, after
-        Its neighbours there; None at the ends.
-    points
-        The operations that it comes after, while it is free.
-    is_free
-        Whether it is in a list of free pieces.
-    """
+    """A part of a segment."""
 
     __slots__ = ("after", "before", "is_free", "points", "segment")
 
@@ -103,10 +83,11 @@ class Piece(Block):
             POOLED,
         )
         self.segment = segment
-        self.before: Piece | None = None
+        self.before: Piece | None = None  # its neighbours there; None at the ends
         self.after: Piece | None = None
+        # The operations that it comes after, while it is free
         self.points: tuple[Operation, ...] = ()
-        self.is_free = False
+        self.is_free = False  # whether it is in a list of free pieces
 
 
 class _FreePieces:
@@ -149,22 +130,7 @@ class _FreePieces:
 
 
 class SegmentPool:
-    """The small or the large segments of one kind of memory; only the books call its methods.
-
-    Attributes
-    ----------
-    index
-        The kind of memory.
-    unit
-        Bytes of each segment; 0 in a pool of large ones, which are as large as the need.
-    larger
-        The pool of larger segments, whose pieces will do as well.
-    recent
-        By queue and size: pieces that come after one operation of that queue, the latest last, and
-        are in no list of free pieces.
-    taken
-        The pieces in use, each with the ticket of its use.
-    """
+    """The small or the large segments of one kind of memory; only the books call its methods."""
 
     __slots__ = (
         "_free",
@@ -179,15 +145,18 @@ class SegmentPool:
     )
 
     def __init__(self, index: int, unit: int, larger: SegmentPool | None) -> None:
-        self.index = index
+        self.index = index  # the kind of memory
+        # Bytes of each segment; 0 in a pool of large ones, which are as large as the need
         self.unit = unit
-        self.larger = larger
-        self.taken: dict[Piece, Ticket] = {}
+        self.larger = larger  # the pool of larger segments, whose pieces will do as well
+        self.taken: dict[Piece, Ticket] = {}  # the pieces in use, each with the ticket of its use
         self._last: dict[int, Operation] = {}  # the last point of each queue, see `rebuild`
         self._begin()
 
     def _begin(self) -> None:
         """Start without segments."""
+        # By queue and size: pieces that come after one operation of that queue, the latest last,
+        # and are in no list of free pieces
         self.recent: dict[int, list[Piece]] = {}
         self._segments: dict[Segment, None] = {}
         self._free: dict[int, _FreePieces] = {_SETTLED: _FreePieces()}

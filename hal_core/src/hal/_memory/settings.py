@@ -14,36 +14,24 @@ _LEAST: Final = {"cache_limit": 0, "memory_limit": 1, "staging": 4096, "pool_kee
 
 
 class MemorySettings(NamedTuple):
-    """The parameters of `hal.create_device` about memory.
-
-    Attributes
-    ----------
-    cache_limit
-        The most unused bytes that are kept; None means an eighth
-        of the device's memory.
-    memory_limit
-        The most bytes that hal holds, kept ones and the staging
-        ring included; None means that only the device limits it.
-    staging
-        Bytes of the pinned staging ring.
-    async_allocations
-        Whether `Queue.alloca` takes device memory from the driver's stream-ordered
-        pool, where the device has one, and not from the core's own
-        (`hal._memory.segment_pool`).
-    pool_keep
-        The most unused bytes that the driver's pool may hold; None means the cache
-        limit, or 0 with a memory limit.
-    pool_reuse
-        Which freed memory the driver's pool gives to other streams: see
-        `hal.native.NativeDevice.configure_pool`.
-    """
+    """The parameters of `hal.create_device` about memory."""
 
     cache_limit: int | None = None
+    """The most unused bytes that are kept; None means an eighth of the device's memory."""
     memory_limit: int | None = None
+    """The most bytes that hal holds, kept ones and the staging ring included; None means that only
+    the device limits it."""
     staging: int = 16 << 20
+    """Bytes of the pinned staging ring."""
     async_allocations: bool = True
+    """Whether `Queue.alloca` takes device memory from the driver's stream-ordered pool, where the
+    device has one, and not from the core's own (`hal._memory.segment_pool`)."""
     pool_keep: int | None = None
+    """The most unused bytes that the driver's pool may hold; None means the cache limit, or 0 with
+    a memory limit."""
     pool_reuse: str = "any"
+    """Which freed memory the driver's pool gives to other streams: see
+    `hal.native.NativeDevice.configure_pool`."""
 
 
 def take_settings(parameters: dict[str, str]) -> MemorySettings:

@@ -38,20 +38,7 @@ _MANY_PARTS: Final = 64
 
 
 class Storage:
-    """One use of a block of memory; it ends some time after the last reference has gone.
-
-    Attributes
-    ----------
-    address, host_address
-        Its addresses on the device and on the host; None before the issue of the
-        alloca that makes it, and where the host does not see it.
-    size
-        The bytes that were asked for.
-    source
-        The alloca that gives it its address, if any.
-    parts
-        References to the parts of the buffer of an alloca; None before there are any.
-    """
+    """One use of a block of memory; it ends some time after the last reference has gone."""
 
     __slots__ = (
         "_heap",
@@ -74,11 +61,14 @@ class Storage:
     ) -> None:
         self._ticket: Ticket | None = None
         self._heap = heap
+        # Its addresses on the device and on the host; None before the issue of the alloca that
+        # makes it, and where the host does not see it
         self.address = address
-        self.size = size
+        self.size = size  # the bytes that were asked for
         self.memory = memory
         self.host_address = host_address
-        self.source: Submission | None = None
+        self.source: Submission | None = None  # the alloca that gives it its address, if any
+        # References to the parts of the buffer of an alloca; None before there are any
         self.parts: list[weakref.ref[Extent]] | None = None
 
     def publish(self) -> None:
@@ -118,27 +108,6 @@ class Transient(Storage):
     gets there. So the operations that use it are noted. Work of another device makes it
     `lent`: then the finaliser gives it back. Its block knows of views, and of tensors of
     other libraries.
-
-    Attributes
-    ----------
-    index
-        The kind of memory, in `hal._memory.usage.MEMORY_TYPES`.
-    uses
-        Operations that use it, its alloca and its dealloca aside; None once it was given back.
-    lent
-        Whether operations of other devices may use it.
-    recordings
-        References to the recordings that use it directly.
-    pool
-        The pool of the heap to search for it.
-    is_async
-        Whether the memory is the driver's stream-ordered pool's.
-    asked
-        What had been freed, was idle and had ended when the driver's pool was asked last.
-    tried
-        `StreamOrder._state` at the last failed search: what had been freed by then.
-    error
-        Why the last search found no memory for it.
     """
 
     __slots__ = (
@@ -156,15 +125,20 @@ class Transient(Storage):
 
     def __init__(self, heap: Heap, size: int, index: int) -> None:
         super().__init__(heap, None, size, MEMORY_TYPES[index], None)
-        self.index = index
-        self.pool = heap.books.pool_of(size, index)
+        self.index = index  # the kind of memory, in `hal._memory.usage.MEMORY_TYPES`
+        self.pool = heap.books.pool_of(size, index)  # the pool of the heap to search for it
+        # Whether the memory is the driver's stream-ordered pool's
         self.is_async = heap.driver.is_async and not index
+        # References to the recordings that use it directly
         self.recordings: list[weakref.ref[Any]] = []
+        # What had been freed, was idle and had ended when the driver's pool was asked last
         self.asked: tuple[object, int, object] | None = None
+        # `StreamOrder._state` at the last failed search: what had been freed by then
         self.tried: tuple[object, int, object] | None = None
+        # Operations that use it, its alloca and its dealloca aside; None once it was given back
         self.uses: list[Operation] | None = []
-        self.lent = False
-        self.error: OutOfMemoryError | None = None
+        self.lent = False  # whether operations of other devices may use it
+        self.error: OutOfMemoryError | None = None  # why the last search found no memory for it
         self._most = MANY_USES
 
     def note(self, operation: Operation) -> None:

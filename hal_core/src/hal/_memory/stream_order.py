@@ -35,13 +35,7 @@ if TYPE_CHECKING:
 
 
 class StreamOrder:
-    """The memory of allocas of one native device.
-
-    Attributes
-    ----------
-    is_freeing
-        Whether a thread gives unused memory back, for an alloca.
-    """
+    """The memory of allocas of one native device."""
 
     __slots__ = ("_books", "_context", "_driver", "_leaving", "_reaper", "is_freeing")
 
@@ -52,7 +46,7 @@ class StreamOrder:
         self._books = books
         self._driver = driver
         self._reaper = reaper
-        self.is_freeing = False
+        self.is_freeing = False  # whether a thread gives unused memory back, for an alloca
         # What the driver's pool takes back behind operations that have not retired, with a limit
         self._leaving: deque[tuple[Operation, int]] = deque()
 

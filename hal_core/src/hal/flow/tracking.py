@@ -86,27 +86,7 @@ class _Interval:
 
 
 class History:
-    """The last writer and the readers since, of `size` bytes.
-
-    Attributes
-    ----------
-    raw
-        The buffer, or None once it is no longer tracked.
-    lanes
-        The queues of its device.
-    special
-        Whether an access has more to look at than writers and readers: it is
-        no longer tracked, there is an `origin`, or it `is_doubtful`.
-    origin
-        What every access waits for until it is reached, besides the rest.
-    refusal
-        What raises for every access, or None.
-    is_doubtful
-        Whether work may have been submitted that is not remembered here,
-        because of a Ctrl-C.
-    writer, readers
-        Of the whole memory, while `intervals` is None.
-    """
+    """The last writer and the readers since, of `size` bytes."""
 
     __slots__ = (
         "__weakref__",
@@ -126,14 +106,18 @@ class History:
     )
 
     def __init__(self, raw: hal.Buffer, lanes: Lanes, origin: tuple[hal.Timepoint, ...]) -> None:
-        self.raw: hal.Buffer | None = raw
+        self.raw: hal.Buffer | None = raw  # the buffer, or None once it is no longer tracked
         self.size: Final = raw.size
-        self.lanes: Final = lanes
-        self.origin = origin
+        self.lanes: Final = lanes  # the queues of its device
+        self.origin = origin  # what every access waits for until it is reached, besides the rest
+        # Whether work may have been submitted that is not remembered here, because of a Ctrl-C
         self.is_doubtful = False
-        self.refusal: Callable[[], None] | None = None
+        self.refusal: Callable[[], None] | None = None  # what raises for every access, or None
         self._claims: WeakSet[Any] | None = None
+        # Whether an access has more to look at than writers and readers: it is no longer tracked,
+        # there is an `origin`, or it `is_doubtful`
         self.special = bool(origin)
+        # Those two of the whole memory, while `intervals` is None
         self.writer: hal.Submission | None = None
         self.readers: Readers = None
         self.intervals: list[_Interval] | None = None
