@@ -62,26 +62,34 @@ void let_go(struct issue *self) {
   Py_CLEAR(self->held);
 }
 
-/* How many launches may be in flight on a queue when another one keeps the interpreter lock: its part
- * of what all may have together, and some for each of many. */
-static long long most_in_flight(const struct issue *self) {
-  enum { EACH = 16 };
-  long long limit = number(self->queue, StreamQueue__limit), most = self->calls->most_launches;
-  if (!most || (self->is_empty && !PyTuple_GET_SIZE(self->waits))) return limit;
-  Py_ssize_t queues = PyList_GET_SIZE(get(self->context, DeviceContext_queues));
-  most = queues > most / EACH ? EACH : most / (queues ? queues : 1);
-  return most < limit ? most : limit;
+static long long in_flight(PyObject *queue) {
+  return number(queue, StreamQueue__launched) - number(queue, StreamQueue__retired);
 }
 
-/* Return whether an operation has room with so many launches in flight. */
+/* Return whether an operation has room with so many launches in flight on its queue. */
 static bool fits(const struct issue *self, long long most) {
-  long long in_flight = number(self->queue, StreamQueue__launched) - number(self->queue, StreamQueue__retired);
-  return in_flight + 1 + PyTuple_GET_SIZE(self->waits) <= most;
+  return in_flight(self->queue) + 1 + PyTuple_GET_SIZE(self->waits) <= most;
+}
+
+/* Return whether so few launches are in flight that another one may keep the interpreter lock. Half of what all
+ * queues may have together is divided among them, and each of many has some. The other half is for whoever comes
+ * first, because mostly few of them are at work. */
+static bool is_low(const struct issue *self) {
+  enum { EACH = 16, MANY = 32 };
+  long long half = self->calls->most_launches / 2;
+  if (!fits(self, number(self->queue, StreamQueue__limit))) return false;
+  if (!half || (self->is_empty && !PyTuple_GET_SIZE(self->waits)) || fits(self, EACH)) return true;
+  PyObject *queues = get(self->context, DeviceContext_queues);
+  Py_ssize_t count = PyList_GET_SIZE(queues);
+  if (count > MANY) return false;
+  long long others = -in_flight(self->queue);
+  for (Py_ssize_t i = 0; i < count; i++) others += in_flight(PyList_GET_ITEM(queues, i));
+  return fits(self, half / count) || fits(self, half - others);
 }
 
 /* Return whether a native call may block: others fill the stream, too, or it is full enough. */
 static bool may_block(const struct issue *self) {
-  return is_true(self->queue, StreamQueue__shown) || !fits(self, most_in_flight(self));
+  return is_true(self->queue, StreamQueue__shown) || !is_low(self);
 }
 
 bool prepare_to_let_go(struct issue *self) {
@@ -103,7 +111,7 @@ bool has_room(struct issue *self, Py_ssize_t length, struct drops *drops) {
   if (PyDict_GET_SIZE(get(context, DeviceContext_starved))) return false;
   long long limit = number(queue, StreamQueue__limit);
   bool is_due = !self->held || !(number(queue, StreamQueue__sequence) & EACH_SO_MANY) || !fits(self, limit);
-  if (is_due && !fits(self, most_in_flight(self))) retire(queue, drops);
+  if (is_due && !is_low(self)) retire(queue, drops);
   self->lets_go = may_block(self);
   return fits(self, limit) && (self->held || !self->lets_go);
 }

@@ -13,7 +13,8 @@ import sys
 import threading
 
 import gpusim
-from shortcut_harness import fails, main, warm
+from pool_cases import grow
+from shortcut_harness import Calls, fails, main, warm
 
 import hal
 
@@ -132,6 +133,23 @@ def case_a_call_that_fails_takes_its_claim_back_s1(device):
     assert blocked.buffer.numpy().tolist() == [blocked.count] * 256
     device.wait_idle(LIMIT)
     assert device._context.events.is_idle()
+
+
+def case_queues_at_rest_leave_their_room_to_another_q1(device):
+    """An alloca keeps the interpreter lock: it is Python's where many launches are in flight, on all queues."""
+    grow(device)
+    blocked, events = Blocked(device), device._context.events
+    for event in [events.take() for _ in range(256)]:
+        event.release()  # so that there are enough
+    queue, kept = device.create_queue(), []
+    queue.barrier(wait=blocked.queue.barrier())
+    with Calls() as calls:
+        while not calls.names:
+            kept.append(queue.alloca(64))
+            kept.append(queue.dealloca(kept[-1]))
+    blocked.gate.set()
+    device.wait_idle(LIMIT)
+    assert 100 < len(kept) < 256, len(kept)
 
 
 def case_each_call_may_fail_on_a_stream_that_others_know_s1(device):

@@ -237,7 +237,7 @@ _TABLE: Final = {
 """The functions of a call table, each with the version of CUDA that gave it its form."""
 
 
-MOST_LAUNCHES: Final = 128
+MOST_LAUNCHES: Final = 256
 """Far below the 1,024 that a hardware channel takes, which streams of all libraries share."""
 
 
