@@ -57,7 +57,7 @@ BUFFERS = (
     (
         "a copy of a range onto itself is refused",
         ["queues/test_transfers.py::test_copy_of_a_range_onto_itself_q4"],
-        ("hal._transfers.transfers", "is_same_range(distance,", "is_same_range(distance or 1,"),
+        ("hal._base.checks", "    if not distance:\n", "    if distance is None:\n"),
     ),
     (
         "a long pattern is filled once",

@@ -33,21 +33,19 @@ def check_range(whole: int, offset: object, size: object, what: str) -> tuple[in
 
 
 def check_copy(
-    source: int, target: int, offsets: tuple[object, object], size: object
+    source: int, target: int, offsets: tuple[object, object], size: object, apart: int | None
 ) -> tuple[int, int, int]:
-    """Return where a copy begins in two buffers of so many bytes, and how many it copies."""
+    """Return where a copy begins in two buffers of so many bytes, and how many it copies.
+
+    `apart` is by how much the target begins behind the source, if they are in one memory: nothing
+    is copied from a range to itself, and ranges must not overlap otherwise.
+    """
     first, length = check_range(source, offsets[0], size, "copy: the source")
     into, _ = check_range(target, offsets[1], length, "copy: the target")
-    return first, into, length
-
-
-def is_same_range(distance: int, length: int, first: int, into: int) -> bool:
-    """Return whether the ranges of a copy are one; raise if they overlap otherwise.
-
-    `distance` is that of the ranges in one memory, `first` and `into` are the user's offsets.
-    """
-    if abs(distance) >= length or not distance:
-        return not distance
+    if apart is None or abs(distance := apart + into - first) >= length:
+        return first, into, length
+    if not distance:
+        return first, into, 0
     raise InvalidArgumentError(
         f"copy: {length} bytes from offset {first} to offset {into} overlap in the same memory; "
         "copy through another buffer"

@@ -131,7 +131,7 @@ class Hazards:
         covered |= 1 << number
         self._reach[number] = covered
         # Its own writes replace its reads.
-        for memory, start, stop, writes in sorted(accesses, key=_is_write):
+        for memory, start, stop, writes in sorted(accesses, key=lambda access: access.writes):
             kept = self._memories.setdefault(memory, _Memory())
             if writes:
                 kept.write(start, stop, number)
@@ -203,7 +203,3 @@ class Extents:
         """Return whether any byte from `start` up to `stop` is in these ranges."""
         index = bisect_right(self._stops, start)
         return index < len(self._starts) and self._starts[index] < stop and start < stop
-
-
-def _is_write(access: Access) -> bool:
-    return access.writes

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
-from hal._base.checks import check_copy, check_range, is_same_range
+from hal._base.checks import check_copy, check_range
 from hal._buffers.buffer import Buffer
 from hal._commands.hazards import END
 from hal._commands.slots import DIRECT, Slot, Slots
@@ -162,10 +162,9 @@ def copy(
     written = check_place(owners[1], slots, target, "copy: the target", TRANSFER_TARGET)
     _check_sized(read.thing, size, "copy: the source")
     offsets = source_offset, target_offset
-    first, into, length = check_copy(read.thing._size, written.thing._size, offsets, size)
+    apart = written.base - read.base if read.memory == written.memory else None
+    first, into, length = check_copy(read.thing._size, written.thing._size, offsets, size, apart)
     begin, end = first + read.base, into + written.base
-    if read.memory == written.memory and is_same_range(begin - end, length, first, into):
-        return []
     commands = []
     for part, count in _parts(length):
         node: Node = CopyNode(end + part, begin + part, count)

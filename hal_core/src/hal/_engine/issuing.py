@@ -8,8 +8,7 @@ was interrupted, from what its step says.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from hal._base.failures import as_failure
 from hal._engine import timelines
@@ -98,7 +97,7 @@ def _issue(operation: Operation, step: Step, more: bool) -> Operation | None:  #
             left = function.left
             is_starved = function.is_starved
         else:
-            _enqueue(function, stream, arguments)
+            function(stream, *arguments)
         if shared is None and not is_starved:
             event = queue._context.events.take()
             queue._record(event.handle, stream)
@@ -327,18 +326,3 @@ def _release_shared(operation: Operation) -> None:
     shared, operation._shared = operation._shared, None
     if shared is not None:
         shared.release()
-
-
-def _enqueue(function: Callable[..., object], stream: int, arguments: tuple[Any, ...]) -> None:
-    """Make an operation's native call; a star would cost half as much again."""
-    count = len(arguments)
-    if count == 4:  # noqa: PLR2004 - a fill
-        function(stream, arguments[0], arguments[1], arguments[2], arguments[3])
-    elif count == 5:  # noqa: PLR2004 - a dispatch
-        function(stream, arguments[0], arguments[1], arguments[2], arguments[3], arguments[4])
-    elif count == 3:  # noqa: PLR2004 - a copy
-        function(stream, arguments[0], arguments[1], arguments[2])
-    elif count == 2:  # noqa: PLR2004 - a graph
-        function(stream, arguments[0], arguments[1])
-    else:
-        function(stream, *arguments)

@@ -92,12 +92,9 @@ def check_signals(signal: Any) -> _Pairs:  # noqa: ANN401
     seen: set[Semaphore] = set()
     for entry in entries:
         if not isinstance(entry, Timepoint):
-            raise ArgumentTypeError(_not_signal(entry))
+            message = f"{_SIGNALS}, not {type(entry).__name__}"
+            raise ArgumentTypeError(message)
         if entry._semaphore in seen:
             raise InvalidArgumentError(f"{entry._semaphore.name} stands twice in the signal list")
         seen.add(entry._semaphore)
     return entries
-
-
-def _not_signal(entry: object) -> str:
-    return f"{_SIGNALS}, not {type(entry).__name__}"

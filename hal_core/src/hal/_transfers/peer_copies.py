@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hal._base.checks import check_copy, is_same_range
+from hal._base.checks import check_copy
 from hal._buffers.buffer import Buffer
 from hal._engine.plan import NOTHING, Payload
 from hal._memory import peers
 from hal._memory.access import check_buffer, late_address
 from hal._memory.usage import TRANSFER_SOURCE, TRANSFER_TARGET
 from hal._transfers.host_copies import is_between_hosts, move
-from hal._transfers.transfers import CHUNK
+from hal._transfers.transfers import CHUNK, distance
 from hal.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
@@ -59,16 +59,12 @@ def copy(
     other = owners[0] if owners[1] is device else owners[1]
     source_storage = check_buffer(owners[0], source, "copy: the source", TRANSFER_SOURCE)
     target_storage = check_buffer(owners[1], target, "copy: the target", TRANSFER_TARGET)
-    first, into, length = check_copy(source._size, target._size, offsets, size)
+    apart = distance(source, source_storage, target, target_storage)  # they may share memory
+    first, into, length = check_copy(source._size, target._size, offsets, size, apart)
     if not length:
         return NOTHING, False
     source_start = source._offset + first
     target_start = target._offset + into
-    # Two devices may share memory.
-    if source_storage.address is not None and target_storage.address is not None:
-        distance = source_storage.address + source_start - target_storage.address - target_start
-        if is_same_range(distance, length, first, into):
-            return NOTHING, False
     if is_between_hosts(device, target_storage, source_storage):
         moved = move((target_start, target_storage), (source_start, source_storage), length)
         return peers.visit(device, moved, (other._context,), is_host=True), True

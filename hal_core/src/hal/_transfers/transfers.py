@@ -9,16 +9,15 @@ instead (M1), whose function is called without a stream, on a thread of the pool
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from hal._base.checks import check_copy, check_range, is_same_range
+from hal._base.checks import check_copy, check_range
 from hal._buffers.buffer import Buffer
 from hal._engine.plan import NOTHING, Payload
 from hal._memory import peers
 from hal._memory.access import check_buffer, late_address
-from hal._memory.extent import Extent
 from hal._memory.replay import Replay
 from hal._memory.storage import Storage
 from hal._memory.usage import TRANSFER_SOURCE, TRANSFER_TARGET
@@ -43,14 +42,14 @@ SMALL: Final = 64 << 10
 
 
 def fill(
-    device: DeviceCore, buffer: object, value: object, offset: object, size: object
+    device: DeviceCore, buffer: Buffer, value: object, offset: object, size: object
 ) -> Payload:
     """Check a fill; see `Queue.fill`."""
     storage = check_buffer(device, buffer, "fill", TRANSFER_TARGET)
-    extent, base = cast("Extent", buffer), storage.address
-    start = extent._offset if base is None else base + extent._offset
+    base = storage.address
+    start = buffer._offset if base is None else base + buffer._offset
     first, length, pattern, width = check_fill(
-        start, extent._size, extent._dtype, value, offset, size
+        start, buffer._size, buffer._dtype, value, offset, size
     )
     if not length:
         return NOTHING
@@ -133,8 +132,8 @@ def read(device: DeviceCore, buffer: Buffer, array: object, offset: object) -> t
 
 def copy(
     device: DeviceCore,
-    source: object,
-    target: object,
+    source: Buffer,
+    target: Buffer,
     offsets: tuple[object, object],
     size: object,
 ) -> tuple[Payload, bool]:
@@ -144,24 +143,30 @@ def copy(
     """
     source_storage = check_buffer(device, source, "copy: the source", TRANSFER_SOURCE)
     target_storage = check_buffer(device, target, "copy: the target", TRANSFER_TARGET)
-    of, to = cast("Extent", source), cast("Extent", target)
-    first, into, length = check_copy(of._size, to._size, offsets, size)
+    apart = distance(source, source_storage, target, target_storage)
+    first, into, length = check_copy(source._size, target._size, offsets, size, apart)
     if not length:
         return NOTHING, False
-    source_place = of._offset + first
-    target_place = to._offset + into
-    # Only ranges of one storage can overlap, except in foreign memory.
-    distance = target_place - source_place
-    known = source_storage is target_storage
-    if not known and source_storage.address is not None and target_storage.address is not None:
-        distance += target_storage.address - source_storage.address
-        known = True
-    if known and is_same_range(distance, length, first, into):
-        return NOTHING, False
-    written, read = (target_place, target_storage), (source_place, source_storage)
+    written = (target._offset + into, target_storage)
+    read = (source._offset + first, source_storage)
     if is_between_hosts(device, target_storage, source_storage):
         return move(written, read, length), True
     return _copy(device._copy, written, read, length, None), False
+
+
+def distance(
+    source: Buffer, source_storage: Storage, target: Buffer, target_storage: Storage
+) -> int | None:
+    """Return by how much a buffer begins behind another; None if they may be in two memories.
+
+    Different storages overlap in foreign memory only.
+    """
+    apart = target._offset - source._offset
+    if source_storage is target_storage:
+        return apart
+    if source_storage.address is None or target_storage.address is None:
+        return None
+    return apart + target_storage.address - source_storage.address
 
 
 def capture(device: DeviceCore, host: NDArray[np.uint8]) -> tuple[int, object]:
