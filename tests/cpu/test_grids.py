@@ -240,16 +240,20 @@ __global__ void kernel(int *x, size_t n) {
     assert (x == np.arange(x.size)).all()
 
 
-def test_indices_that_pass_2_to_the_31(lab):
+@pytest.mark.parametrize("barrier", ["", "__syncthreads();"])
+def test_indices_that_pass_2_to_the_31(lab, barrier):
     """Run the last blocks of a grid that would take minutes in whole."""
-    kernel = lab.function("""
+    kernel = lab.function(
+        """
 __global__ void kernel(unsigned *low, unsigned long long *whole, unsigned first) {
   unsigned i = blockIdx.x * blockDim.x + threadIdx.x;
   low[(blockIdx.x - first) * blockDim.x + threadIdx.x] = i;
   unsigned long long all = (unsigned long long)blockIdx.x * blockDim.x + threadIdx.x;
+  BARRIER
   whole[(blockIdx.x - first) * blockDim.x + threadIdx.x] = all;
 }
-""")
+""".replace("BARRIER", barrier)
+    )
 
     class Launch(ctypes.Structure):
         _fields_ = [

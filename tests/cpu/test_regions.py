@@ -169,6 +169,20 @@ def test_barriers_and_changes_in_functions_and_macros_are_not_split():
     assert way_of(changed, more="__device__ void rise(int &n) { n++; }") == "hal_side_by_side"
 
 
+def test_rows_are_counted_whether_or_not_a_kernel_asks_which(lab):
+    source = """
+__device__ int row() { return threadIdx.y + 3 * threadIdx.z; }
+__global__ void count(int *p) { __syncthreads(); atomicAdd(p + threadIdx.x, 1); }
+__global__ void tell(int *p) { __syncthreads(); p[threadIdx.x + 8 * row()] = row(); }
+"""
+    module = lab.load(lab.image(source))
+    p = lab.array(np.zeros(48), "i4")
+    lab.run(lab.device.get_function(module, "count"), 1, (8, 3, 2), p)
+    assert p.tolist() == [6] * 8 + [0] * 40
+    lab.run(lab.device.get_function(module, "tell"), 1, (8, 3, 2), p)
+    assert p.tolist() == [row for row in range(6) for _ in range(8)]
+
+
 class Kernels:
     """Random kernels of structured statements, whose threads write to their own elements."""
 

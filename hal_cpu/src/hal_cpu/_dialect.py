@@ -42,7 +42,7 @@ SOURCE: Final = "hal_user_source.cpp"
 PRELUDE: Final = "hal_cpu/kernel.h"
 """The first include: in a folder of its own, so that it hides no file of the user's."""
 
-HEADERS: Final = ("kernel.h", "warp.h", "image.h")
+HEADERS: Final = ("kernel.h", "regions.h", "launch.h", "warp.h", "image.h")
 """The files of that folder."""
 
 MODULES: Final = (

@@ -42,7 +42,13 @@ class Written(Words):
         returns = any("return" in words for words in used)
         copies = " ".join(f"hal_kept_{name}[hal_i] = {name};" for name in sorted(self._changed))
         copies = copies and f"for (int hal_i = 0; hal_i < hal_threads; hal_i++) {{ {copies} }}"
-        yield Edit(start, start, f"HAL_BLOCK_BEGIN({int(returns)});{storage} {copies}")
+        is_flat = all(
+            self._texts[index + 1 : index + 3] == [".", "x"]
+            for index, text in enumerate(self._texts)
+            if text == "threadIdx"
+        )
+        begin = f"HAL_BLOCK_BEGIN({int(returns)}, {int(is_flat)});"
+        yield Edit(start, start, f"{begin}{storage} {copies}")
         before: list[tuple[tuple[str, ...], int, int]] = []
         declared = set(self._changed)
         steps = {each.number: each for each in self._outer_steps()}
@@ -52,7 +58,8 @@ class Written(Words):
                 head, foot = self._ends(whole, kept, declared, before, returns=returns)
                 first, last = self._tokens[step.first].start, self._tokens[step.last - 1].end
                 text = f"{head} {self._source[first:last]} {foot} HAL_REGION_END"
-                yield Edit(first, first, f"if (hal_size_x < {FEW}) {{ {text} }} else {{")
+                condition = f"HAL_RARELY(hal_size_x < {FEW})"
+                yield Edit(first, first, f"if ({condition}) {{ {text} }} else {{")
             head, foot = self._ends(region, kept, declared, before, returns=returns)
             declared |= {variable.name for variable in region.declared}
             before += region.again

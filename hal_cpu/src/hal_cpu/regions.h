@@ -1,0 +1,98 @@
+// The loops over threads of a kernel that runs its block by itself, as `_regions.py` divides it.
+// Part of kernel.h.
+#pragma once
+
+enum { hal_threads_at_most = 1024 };
+static HAL_INLINE void hal_enter(const hal_quiet_thread_t &) {}
+static HAL_INLINE void hal_enter(const hal_thread_t &thread) { hal_thread = thread; }
+// The threads of a row that a region is for: first <= x < last.
+struct hal_span { int first, last; };
+static HAL_INLINE hal_span hal_all(int size) { return {0, size}; }
+// `T` is the type of what the kernel compares with a bound, x in each thread, so that the comparison has the
+// type of their sum. A bound that is no whole number excludes nobody, and the region compares by itself.
+template <class T, class E> static HAL_INLINE constexpr bool hal_is_whole(E) { return (decltype(T() + E()))0.5 == 0; }
+template <class T, class E> static HAL_INLINE hal_span hal_below(int size, E bound) {
+  typedef decltype(T() + bound) C;
+  return {0, !hal_is_whole<T>(bound) || (C)bound > (C)size ? size : (C)bound < 0 ? 0 : (int)bound};
+}
+template <class T, class E> static HAL_INLINE hal_span hal_at(int size, E index) {
+  typedef decltype(T() + index) C;
+  if (!hal_is_whole<T>(index)) return {0, size};
+  if ((C)index < 0 || (C)index >= (C)size) return {0, 0};
+  return {(int)index, (int)index + 1};
+}
+// The compiler spends little time on what is rarely done.
+#ifdef __has_builtin
+#if __has_builtin(__builtin_expect_with_probability)
+#define HAL_RARELY(condition) __builtin_expect_with_probability(condition, 1, 0.0)
+#endif
+#endif
+#ifndef HAL_RARELY
+#define HAL_RARELY(condition) (condition)
+#endif
+// How many rounds of a loop in step a thread makes at once, and whether so many are left: `at` is below `bound`.
+enum { hal_turns = 8 };
+template <class T, class E> static HAL_INLINE bool hal_is_far(T at, E bound) {
+  typedef decltype(at + bound) C;
+  return hal_is_whole<T>(bound) && (unsigned long long)(C)bound - (unsigned long long)(C)at >= hal_turns;
+}
+// Which threads have returned. Mostly those at the end of a row have: `lasts` says where each row ends, and loops stop
+// there. Only where others have, too, each thread is asked. (That loop is kept from becoming one of vectors, whose
+// conditional loads GCC may get wrong, see _masked_loads.py.)
+static HAL_INLINE int hal_least(int a, int b) { return a < b ? a : b; }
+static HAL_INLINE void hal_begin(unsigned char *left, short *lasts, int threads, int size) {
+  __builtin_memset(left, 0, threads);
+  for (int row = 0, i = 0; i < threads; row++, i += size) lasts[row] = (short)size;
+}
+static HAL_INLINE bool hal_leave(const unsigned char *left, short *lasts, int threads, int size) {
+  bool has_gaps = false;
+  for (int row = 0, i = 0; i < threads; row++, i += size) {
+    int last = lasts[row];
+    while (last > 0 && left[i + last - 1]) last--;
+    lasts[row] = (short)last;
+    while (last > 0 && !left[i + last - 1]) last--;
+    has_gaps |= last > 0;
+  }
+  return has_gaps;
+}
+// `returns`: whether threads may return before the end. `flat`: nobody asks for threadIdx.y and threadIdx.z, so that
+// all rows are counted in y; a loop less around each region is a tenth less to compile.
+#define HAL_BLOCK_BEGIN(returns, flat)                                                              \
+  const auto &hal_outer = hal_thread;                                                               \
+  const bool hal_is_flat = flat && !hal_outer.hal_tells;                                            \
+  const int hal_rows = (int)(hal_outer.hal_block_size.y * hal_outer.hal_block_size.z);              \
+  const int hal_size_y = hal_is_flat ? hal_rows : (int)hal_outer.hal_block_size.y;                  \
+  const int hal_size_z = hal_is_flat ? 1 : (int)hal_outer.hal_block_size.z;                         \
+  const int hal_size_x = (int)hal_outer.hal_block_size.x;                                           \
+  if (hal_size_x < 1 || hal_size_x > hal_threads_at_most) __builtin_unreachable();                  \
+  const int hal_threads = hal_size_x * hal_rows;                                                    \
+  const int hal_first = (int)hal_outer.hal_index.x;                                                 \
+  bool hal_some_left = false, hal_has_gaps = false;                                                 \
+  unsigned char hal_left[returns ? hal_threads_at_most : 1];                                        \
+  short hal_lasts[returns ? hal_threads_at_most : 1];                                               \
+  if (returns) hal_begin(hal_left, hal_lasts, hal_threads, hal_size_x)
+#define HAL_REGION_BEGIN(returns, span)                                                             \
+  if (const hal_span hal_here = span; true)                                                         \
+    for (int hal_z = 0, hal_row = 0, hal_i0 = 0; hal_z < hal_size_z; hal_z++)                       \
+      for (int hal_y = 0; hal_y < hal_size_y; hal_y++, hal_row++, hal_i0 += hal_size_x)           \
+        for (int hal_index = hal_first + hal_here.first,                                            \
+                 hal_end = hal_first + (returns ? hal_least(hal_here.last, hal_lasts[hal_row]) : hal_here.last); \
+             hal_index < hal_end; hal_index++) {                                                    \
+          const int hal_x = hal_index - hal_first;                                                  \
+          const int hal_i = hal_i0 + hal_x;                                                         \
+          if (returns && hal_has_gaps) {                                                            \
+            if (hal_left[hal_i]) continue;                                                          \
+            __asm__ volatile("");                                                                   \
+          }                                                                                         \
+          auto hal_thread = hal_outer;                                                              \
+          hal_thread.hal_index = {(unsigned int)hal_x, (unsigned int)hal_y, (unsigned int)hal_z};   \
+          hal_enter(hal_thread);
+#define HAL_REGION_END }
+// Behind a region from which threads may return.
+#define HAL_REGION_RETURNED \
+  if (hal_some_left) hal_has_gaps = hal_leave(hal_left, hal_lasts, hal_threads, hal_size_x);
+#define HAL_REGION_RETURN(label)          \
+  {                                       \
+    hal_left[hal_i] = hal_some_left = true; \
+    goto label;                           \
+  }
