@@ -17,27 +17,6 @@ struct cu_context {
   int device;
 };
 
-struct cu_launch_config {
-  unsigned grid[3], block[3], shared;
-  struct sim_stream *stream;
-  void *attributes;
-  unsigned attribute_count;
-};
-
-struct cu_memcpy2d {
-  size_t source_x, source_y;
-  unsigned source_type;
-  const void *source_host;
-  cu_address source_device;
-  void *source_array;
-  size_t source_pitch, target_x, target_y;
-  unsigned target_type;
-  void *target_host;
-  cu_address target_device;
-  void *target_array;
-  size_t target_pitch, width, height;
-};
-
 struct cu_memcpy3d {
   size_t source_x, source_y, source_z, source_level;
   unsigned source_type;
@@ -68,11 +47,6 @@ struct cu_memset_node {
   struct cu_context *context; /* only in the struct that cuGraphAddNode takes */
 };
 
-struct cu_host_node {
-  void (*function)(void *);
-  void *argument;
-};
-
 struct cu_location {
   unsigned type; /* 1: a device, 2: the host */
   int id;
@@ -90,11 +64,6 @@ struct cu_pool_props {
 struct cu_access {
   struct cu_location location;
   unsigned flags;
-};
-
-struct cu_update_result {
-  unsigned result;
-  struct sim_node *error_node, *error_from;
 };
 
 /* cuda_device.c */

@@ -81,58 +81,23 @@ API cuMemcpyPeerAsync(cu_address target, struct cu_context *to, cu_address sourc
   return copy_peer(stream, target, to, source, from, size, false);
 }
 
-static int copy_shaped(struct sim_stream *stream, const struct cu_memcpy3d *shape, bool synchronous) {
-  STREAM(stream);
-  struct sim_copy copy;
-  bool device_side[2];
-  int status = cu_copy_of(&copy, shape, device_side);
-  return status ? status : sim_copy(stream, &copy, device_side[0], device_side[1], synchronous);
-}
-
-static struct cu_memcpy3d from_2d(const struct cu_memcpy2d *c) {
-  return (struct cu_memcpy3d){
-      .source_x = c->source_x, .source_y = c->source_y, .source_type = c->source_type, .source_host = c->source_host,
-      .source_device = c->source_device, .source_array = c->source_array, .source_pitch = c->source_pitch,
-      .target_x = c->target_x, .target_y = c->target_y, .target_type = c->target_type, .target_host = c->target_host,
-      .target_device = c->target_device, .target_array = c->target_array, .target_pitch = c->target_pitch,
-      .width = c->width, .height = c->height, .depth = 1};
-}
-
-API cuMemcpy2D_v2(const struct cu_memcpy2d *shape) {
-  CALL(cuMemcpy2D, CONTEXT);
-  GIVEN(shape);
-  const struct cu_memcpy3d copy = from_2d(shape);
-  return copy_shaped(NULL, &copy, true);
-}
-API cuMemcpy2DAsync_v2(const struct cu_memcpy2d *shape, struct sim_stream *stream) {
-  CALL(cuMemcpy2DAsync, HANDLE);
-  GIVEN(shape);
-  const struct cu_memcpy3d copy = from_2d(shape);
-  return copy_shaped(stream, &copy, false);
-}
 /* Fills. The ones without a stream go to the default stream, and wait for nothing. */
 
-static int set(struct sim_stream *stream, cu_address target, size_t pitch, uint32_t value, unsigned element, size_t count, size_t rows) {
+static int set(struct sim_stream *stream, cu_address target, uint32_t value, unsigned element, size_t count) {
   STREAM(stream);
-  const struct sim_set fill = {(char *)(uintptr_t)target, value, element, count, rows, pitch};
+  const struct sim_set fill = {(char *)(uintptr_t)target, value, element, count, 1, 0};
   return sim_set(stream, &fill);
 }
 
 #define FILL(bits, type, element)                                                                                        \
   API cuMemsetD##bits##_v2(cu_address target, type value, size_t count) {                                                \
     CALL(cuMemsetD##bits, CONTEXT);                                                                                      \
-    return set(NULL, target, 0, value, element, count, 1);                                                               \
+    return set(NULL, target, value, element, count);                                                                     \
   }                                                                                                                      \
   API cuMemsetD##bits##Async(cu_address target, type value, size_t count, struct sim_stream *stream) {                   \
     CALL(cuMemsetD##bits##Async, HANDLE);                                                                                \
-    return set(stream, target, 0, value, element, count, 1);                                                             \
+    return set(stream, target, value, element, count);                                                                   \
   }
 FILL(8, unsigned char, 1)
 FILL(16, unsigned short, 2)
 FILL(32, unsigned, 4)
-
-API cuMemsetD2D8Async(cu_address target, size_t pitch, unsigned char value, size_t width, size_t height,
-                      struct sim_stream *stream) {
-  CALL(cuMemsetD2D8Async, HANDLE);
-  return set(stream, target, pitch, value, 1, width, height);
-}

@@ -4,13 +4,10 @@
 
 #include "cuda.h"
 
-#define MAX_STACK 64
-
 struct cu_context cu_contexts[SIM_MAX_DEVICES] = {{0}, {1}, {2}, {3}, {4}, {5}, {6}, {7}};
-static __thread struct cu_context *stack[MAX_STACK];
-static __thread int depth;
+static __thread struct cu_context *current;
 
-int cu_device(void) { return depth && stack[depth - 1] ? stack[depth - 1]->device : -1; }
+int cu_device(void) { return current ? current->device : -1; }
 bool cu_is_device(int device) { return device >= 0 && device < sim.device_count; }
 bool cu_is_context(const struct cu_context *context) {
   return context >= cu_contexts && context < cu_contexts + SIM_MAX_DEVICES && cu_is_device(context->device) &&
@@ -184,18 +181,6 @@ API cuDevicePrimaryCtxReset_v2(int device) {
   return SIM_OK;
 }
 
-API cuCtxDestroy_v2(struct cu_context *context) {
-  CALL(cuCtxDestroy, INIT);
-  (void)context; /* there are none but primary ones, which are released */
-  return SIM_INVALID_CONTEXT;
-}
-
-API cuDevicePrimaryCtxSetFlags_v2(int device, unsigned flags) {
-  CALL(cuDevicePrimaryCtxSetFlags, INIT | SIM_ALLOWED_AFTER_ERROR);
-  DEVICE(device);
-  return flags & ~0x7fu ? SIM_INVALID_VALUE : SIM_OK;
-}
-
 API cuDevicePrimaryCtxGetState(int device, unsigned *flags, int *active) {
   CALL(cuDevicePrimaryCtxGetState, INIT | SIM_ALLOWED_AFTER_ERROR);
   DEVICE(device);
@@ -207,36 +192,14 @@ API cuDevicePrimaryCtxGetState(int device, unsigned *flags, int *active) {
 API cuCtxSetCurrent(struct cu_context *context) {
   CALL(cuCtxSetCurrent, INIT | SIM_ALLOWED_AFTER_ERROR);
   if (context && !cu_is_context(context)) return SIM_INVALID_CONTEXT;
-  if (!context) {
-    if (depth) depth--;
-    return SIM_OK;
-  }
-  if (!depth) depth = 1;
-  stack[depth - 1] = context;
+  current = context;
   return SIM_OK;
 }
 
 API cuCtxGetCurrent(struct cu_context **context) {
   CALL(cuCtxGetCurrent, INIT | SIM_ALLOWED_AFTER_ERROR);
   GIVEN(context);
-  *context = depth ? stack[depth - 1] : NULL;
-  return SIM_OK;
-}
-
-API cuCtxPushCurrent_v2(struct cu_context *context) {
-  CALL(cuCtxPushCurrent, INIT | SIM_ALLOWED_AFTER_ERROR);
-  GIVEN(context);
-  if (!cu_is_context(context)) return SIM_INVALID_CONTEXT;
-  if (depth == MAX_STACK) return SIM_INVALID_VALUE;
-  stack[depth++] = context;
-  return SIM_OK;
-}
-
-API cuCtxPopCurrent_v2(struct cu_context **context) {
-  CALL(cuCtxPopCurrent, INIT | SIM_ALLOWED_AFTER_ERROR);
-  if (!depth) return SIM_INVALID_CONTEXT;
-  depth--;
-  if (context) *context = stack[depth];
+  *context = current;
   return SIM_OK;
 }
 
@@ -249,7 +212,7 @@ API cuCtxGetDevice(int *device) {
 
 API cuCtxGetDevice_v2(int *device, struct cu_context *context) {
   CALL(cuCtxGetDevice, INIT | SIM_ALLOWED_AFTER_ERROR);
-  if (!context) context = depth ? stack[depth - 1] : NULL;
+  if (!context) context = current;
   GIVEN(device);
   if (!cu_is_context(context)) return SIM_INVALID_CONTEXT;
   *device = context->device;
@@ -263,16 +226,9 @@ API cuCtxSynchronize(void) {
 
 API cuCtxSynchronize_v2(struct cu_context *context) {
   CALL(cuCtxSynchronize, INIT);
-  if (!context) context = depth ? stack[depth - 1] : NULL;
+  if (!context) context = current;
   if (!cu_is_context(context)) return SIM_INVALID_CONTEXT;
   return sim_device_synchronize(context->device);
-}
-
-API cuCtxGetStreamPriorityRange(int *least, int *greatest) {
-  CALL(cuCtxGetStreamPriorityRange, CONTEXT);
-  if (least) *least = 0;
-  if (greatest) *greatest = -5;
-  return SIM_OK;
 }
 
 /* Peers */

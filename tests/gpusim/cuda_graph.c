@@ -1,5 +1,4 @@
 /* The CUDA face: graphs. */
-#include <string.h>
 
 #include "cuda.h"
 
@@ -34,19 +33,6 @@ static int set_op(struct sim_op *op, const struct cu_memset_node *p) {
   return status;
 }
 
-static int host_op(struct sim_op *op, const struct cu_host_node *p) {
-  if (!p || !p->function) return SIM_INVALID_VALUE;
-  *op = (struct sim_op){.kind = SIM_OP_HOST};
-  op->host.function = p->function;
-  op->host.argument = p->argument;
-  return SIM_OK;
-}
-
-static int child_op(struct sim_op *op, struct sim_graph *child) {
-  *op = (struct sim_op){.kind = SIM_OP_CHILD};
-  return sim_handle_alive(child, SIM_GRAPH) ? sim_graph_clone(&op->child, child) : SIM_INVALID_VALUE;
-}
-
 static int add(struct sim_node **node, struct sim_graph *graph, struct sim_node *const *dependencies, size_t count, int status, const struct sim_op *op) {
   if (status) return status;
   if (node && (!count || dependencies) && sim_handle_alive(graph, SIM_GRAPH)) return sim_graph_add(node, graph, dependencies, count, op);
@@ -68,12 +54,6 @@ API cuGraphDestroy(struct sim_graph *graph) {
   return sim_graph_destroy(graph);
 }
 
-API cuGraphClone(struct sim_graph **clone, struct sim_graph *graph) {
-  CALL(cuGraphClone, INIT);
-  if (!clone || !sim_handle_alive(graph, SIM_GRAPH)) return SIM_INVALID_VALUE;
-  return sim_graph_clone(clone, graph);
-}
-
 API cuGraphAddKernelNode_v2(struct sim_node **node, struct sim_graph *graph, struct sim_node *const *dependencies, size_t count, const struct cu_kernel_node *p) {
   CALL(cuGraphAddKernelNode, HANDLE);
   struct sim_op op;
@@ -91,16 +71,6 @@ API cuGraphAddMemsetNode(struct sim_node **node, struct sim_graph *graph, struct
   if (context && !cu_is_context(context)) return SIM_INVALID_VALUE;
   return add(node, graph, dependencies, count, set_op(&op, p), &op);
 }
-API cuGraphAddHostNode(struct sim_node **node, struct sim_graph *graph, struct sim_node *const *dependencies, size_t count, const struct cu_host_node *p) {
-  CALL(cuGraphAddHostNode, HANDLE);
-  struct sim_op op;
-  return add(node, graph, dependencies, count, host_op(&op, p), &op);
-}
-API cuGraphAddChildGraphNode(struct sim_node **node, struct sim_graph *graph, struct sim_node *const *dependencies, size_t count, struct sim_graph *child) {
-  CALL(cuGraphAddChildGraphNode, HANDLE);
-  struct sim_op op;
-  return add(node, graph, dependencies, count, child_op(&op, child), &op);
-}
 API cuGraphAddEmptyNode(struct sim_node **node, struct sim_graph *graph, struct sim_node *const *dependencies, size_t count) {
   CALL(cuGraphAddEmptyNode, HANDLE);
   const struct sim_op op = {.kind = SIM_OP_EMPTY};
@@ -115,31 +85,18 @@ API cuGraphGetNodes(struct sim_graph *graph, struct sim_node **nodes, size_t *co
   if (!nodes || *count > (size_t)graph->count) *count = (size_t)graph->count;
   return SIM_OK;
 }
-API cuGraphNodeGetType(struct sim_node *node, unsigned *type) {
-  CALL(cuGraphNodeGetType, INIT);
-  if (!type || !sim_handle_alive(node, SIM_NODE)) return SIM_INVALID_VALUE;
-  static const unsigned types[] = {[SIM_OP_EMPTY] = 5, [SIM_OP_COPY] = 1, [SIM_OP_SET] = 2, [SIM_OP_HOST] = 3, [SIM_OP_KERNEL] = 0, [SIM_OP_CHILD] = 4};
-  *type = types[node->op.kind];
-  return SIM_OK;
-}
 API cuGraphAddDependencies_v2(struct sim_graph *graph, struct sim_node *const *from, struct sim_node *const *to, const void *edges, size_t count) {
   CALL(cuGraphAddDependencies, INIT);
   (void)edges;
   if (!sim_handle_alive(graph, SIM_GRAPH) || (count && (!from || !to))) return SIM_INVALID_VALUE;
   return sim_graph_depend(graph, from, to, count);
 }
-API cuGraphDestroyNode(struct sim_node *node) {
-  CALL(cuGraphDestroyNode, INIT);
-  if (!sim_handle_alive(node, SIM_NODE)) return SIM_INVALID_VALUE;
-  return sim_node_destroy(node);
-}
 
-/* Changing a node of a graph, or of an instance. */
+/* Changing a node of an instance. */
 
-static int change(struct sim_node *node, struct sim_exec *exec, bool of_exec, int status, const struct sim_op *op) {
+static int change(struct sim_exec *exec, struct sim_node *node, int status, const struct sim_op *op) {
   if (status) return status;
-  if (sim_handle_alive(node, SIM_NODE) && (!of_exec || sim_handle_alive(exec, SIM_EXEC)))
-    return of_exec ? sim_exec_set(exec, node, op) : sim_node_set(node, op);
+  if (sim_handle_alive(node, SIM_NODE) && sim_handle_alive(exec, SIM_EXEC)) return sim_exec_set(exec, node, op);
   sim_lock();
   sim_op_release(op);
   sim_unlock();
@@ -149,24 +106,19 @@ static int change(struct sim_node *node, struct sim_exec *exec, bool of_exec, in
 API cuGraphExecKernelNodeSetParams_v2(struct sim_exec *exec, struct sim_node *node, const struct cu_kernel_node *p) {
   CALL(cuGraphExecKernelNodeSetParams, HANDLE);
   struct sim_op op;
-  return change(node, exec, true, kernel_op(&op, p), &op);
+  return change(exec, node, kernel_op(&op, p), &op);
 }
 API cuGraphExecMemcpyNodeSetParams(struct sim_exec *exec, struct sim_node *node, const struct cu_memcpy3d *p, struct cu_context *context) {
   CALL(cuGraphExecMemcpyNodeSetParams, HANDLE);
   struct sim_op op;
   if (!cu_is_context(context)) return SIM_INVALID_VALUE;
-  return change(node, exec, true, copy_op(&op, p), &op);
+  return change(exec, node, copy_op(&op, p), &op);
 }
 API cuGraphExecMemsetNodeSetParams(struct sim_exec *exec, struct sim_node *node, const struct cu_memset_node *p, struct cu_context *context) {
   CALL(cuGraphExecMemsetNodeSetParams, HANDLE);
   struct sim_op op;
   if (!cu_is_context(context)) return SIM_INVALID_VALUE;
-  return change(node, exec, true, set_op(&op, p), &op);
-}
-API cuGraphExecHostNodeSetParams(struct sim_exec *exec, struct sim_node *node, const struct cu_host_node *p) {
-  CALL(cuGraphExecHostNodeSetParams, HANDLE);
-  struct sim_op op;
-  return change(node, exec, true, host_op(&op, p), &op);
+  return change(exec, node, set_op(&op, p), &op);
 }
 API cuGraphNodeSetEnabled(struct sim_exec *exec, struct sim_node *node, unsigned is_on) {
   CALL(cuGraphNodeSetEnabled, HANDLE);
@@ -194,21 +146,6 @@ API cuGraphExecDestroy(struct sim_exec *exec) {
   CALL(cuGraphExecDestroy, INIT | SIM_ALLOWED_AFTER_ERROR | UNSAFE);
   if (!sim_handle_alive(exec, SIM_EXEC)) return SIM_INVALID_VALUE;
   return sim_exec_destroy(exec);
-}
-API cuGraphExecUpdate_v2(struct sim_exec *exec, struct sim_graph *graph, struct cu_update_result *result) {
-  CALL(cuGraphExecUpdate, HANDLE);
-  if (!result || !sim_handle_alive(exec, SIM_EXEC) || !sim_handle_alive(graph, SIM_GRAPH)) return SIM_INVALID_VALUE;
-  int why;
-  int status = sim_exec_update(exec, graph, &why, &result->error_node);
-  result->result = (unsigned)why;
-  result->error_from = NULL;
-  return status;
-}
-API cuGraphUpload(struct sim_exec *exec, struct sim_stream *stream) {
-  CALL(cuGraphUpload, HANDLE);
-  STREAM(stream);
-  if (!sim_handle_alive(exec, SIM_EXEC)) return SIM_INVALID_VALUE;
-  return sim_enqueue(stream, &(struct sim_op){.kind = SIM_OP_EMPTY}, NULL);
 }
 API cuGraphLaunch(struct sim_exec *exec, struct sim_stream *stream) {
   CALL(cuGraphLaunch, HANDLE);

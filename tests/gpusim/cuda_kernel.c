@@ -158,13 +158,6 @@ API cuFuncGetName(const char **name, struct sim_kernel *function) {
   CALL(cuFuncGetName, HANDLE);
   return name_of(name, function);
 }
-API cuFuncGetModule(struct sim_module_handle **module, struct sim_kernel *function) {
-  CALL(cuFuncGetModule, HANDLE);
-  GIVEN(module);
-  ALIVE(function, SIM_KERNEL);
-  *module = function->module;
-  return SIM_OK;
-}
 API cuFuncLoad(struct sim_kernel *function) {
   CALL(cuFuncLoad, CONTEXT);
   ALIVE(function, SIM_KERNEL);
@@ -209,12 +202,6 @@ API cuLaunchKernel(struct sim_kernel *function, unsigned gx, unsigned gy, unsign
   return launch(function, (unsigned[3]){gx, gy, gz}, (unsigned[3]){bx, by, bz}, shared, stream, parameters, extra);
 }
 
-API cuLaunchKernelEx(const struct cu_launch_config *config, struct sim_kernel *function, void **parameters, void **extra) {
-  CALL(cuLaunchKernelEx, HANDLE);
-  GIVEN(config);
-  return launch(function, config->grid, config->block, config->shared, config->stream, parameters, extra);
-}
-
 /* Occupancy */
 
 API cuOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, struct sim_kernel *function, int threads, size_t shared) {
@@ -223,21 +210,4 @@ API cuOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, struct sim_kernel *
   ALIVE(function, SIM_KERNEL);
   *blocks = sim_occupancy(function, (unsigned)threads, shared);
   return SIM_OK;
-}
-static int best_block(int *grid, int *block, struct sim_kernel *function, size_t (*shared_of)(int), size_t shared, int limit) {
-  if (!grid || !block) return SIM_INVALID_VALUE;
-  ALIVE(function, SIM_KERNEL);
-  int most = 0, threads = (int)sim_function_max_threads(function->function);
-  *block = 0;
-  if (limit > 0 && limit < threads) threads = limit;
-  for (int size = threads; size > 0; size = size % 32 ? size / 32 * 32 : size - 32) {
-    int blocks = sim_occupancy(function, (unsigned)size, shared_of ? shared_of(size) : shared);
-    if (blocks * size > most) most = blocks * size, *block = size, *grid = 2 * blocks;
-  }
-  return *block ? SIM_OK : SIM_INVALID_VALUE;
-}
-
-API cuOccupancyMaxPotentialBlockSize(int *grid, int *block, struct sim_kernel *function, size_t (*shared_of)(int), size_t shared, int limit) {
-  CALL(cuOccupancyMaxPotentialBlockSize, CONTEXT);
-  return best_block(grid, block, function, shared_of, shared, limit);
 }

@@ -1,5 +1,4 @@
 /* The CUDA face: allocation, registration, pools, pointer attributes. */
-#include <string.h>
 
 #include "cuda.h"
 
@@ -88,37 +87,6 @@ API cuMemGetInfo_v2(size_t *free, size_t *total) {
   return SIM_OK;
 }
 
-API cuMemGetAddressRange_v2(cu_address *base, size_t *size, cu_address address) {
-  CALL(cuMemGetAddressRange, CONTEXT);
-  sim_lock();
-  const struct sim_block *block = sim_find((void *)(uintptr_t)address);
-  if (block && base) *base = (cu_address)(uintptr_t)block->base;
-  if (block && size) *size = block->size;
-  sim_unlock();
-  return block ? SIM_OK : SIM_NOT_FOUND;
-}
-
-API cuMemPrefetchAsync_v2(cu_address address, size_t size, struct cu_location location, unsigned flags, struct sim_stream *stream) {
-  CALL(cuMemPrefetchAsync, CONTEXT);
-  STREAM(stream);
-  sim_lock();
-  const struct sim_block *block = sim_find((void *)(uintptr_t)address);
-  bool valid = block && block->memory == SIM_MANAGED && sim_within((void *)(uintptr_t)address, size) && !flags;
-  sim_unlock();
-  if (!valid || (location.type == 1 && !cu_is_device(location.id))) return SIM_INVALID_VALUE;
-  return sim_enqueue(stream, &(struct sim_op){.kind = SIM_OP_EMPTY}, NULL);
-}
-
-API cuMemAdvise_v2(cu_address address, size_t size, unsigned advice, struct cu_location location) {
-  CALL(cuMemAdvise, CONTEXT);
-  sim_lock();
-  const struct sim_block *block = sim_find((void *)(uintptr_t)address);
-  bool valid = block && block->memory == SIM_MANAGED && size && sim_within((void *)(uintptr_t)address, size);
-  sim_unlock();
-  if (!valid || advice < 1 || advice > 6 || (location.type == 1 && !cu_is_device(location.id))) return SIM_INVALID_VALUE;
-  return SIM_OK; /* of no meaning where all memory is the host's */
-}
-
 /* Pointer attributes */
 
 static int pointer_attribute(void *out, unsigned which, const struct sim_block *block, cu_address address) {
@@ -153,20 +121,6 @@ API cuPointerGetAttribute(void *out, unsigned which, cu_address address) {
   int status = block ? pointer_attribute(out, which, block, address) : SIM_INVALID_VALUE;
   sim_unlock();
   return status;
-}
-
-API cuPointerGetAttributes(unsigned count, unsigned *which, void **out, cu_address address) {
-  CALL(cuPointerGetAttributes, HANDLE);
-  if (!count || !which || !out) return SIM_INVALID_VALUE;
-  sim_lock();
-  const struct sim_block *block = sim_find((void *)(uintptr_t)address);
-  for (unsigned i = 0; i < count; i++) { /* what is not known is zero here, and no error */
-    if (block && !pointer_attribute(out[i], which[i], block, address)) continue;
-    bool wide = which[i] == 1 || which[i] == 3 || which[i] == 4 || which[i] == 7 || which[i] == 11 || which[i] == 12 || which[i] == 17;
-    memset(out[i], 0, wide ? 8 : 4);
-  }
-  sim_unlock();
-  return SIM_OK;
 }
 
 /* Stream-ordered allocation and pools */

@@ -9,16 +9,10 @@ struct sim_stream *cu_stream(struct sim_stream *handle) {
 
 int cu_refused(const struct sim_stream *handle) { return (uintptr_t)handle <= 2 ? SIM_INVALID_CONTEXT : SIM_INVALID_HANDLE; }
 
-API cuStreamCreateWithPriority(struct sim_stream **stream, unsigned flags, int priority) {
-  CALL(cuStreamCreateWithPriority, CONTEXT);
-  if (!stream || flags > 1) return SIM_INVALID_VALUE;
-  return sim_stream_create(stream, cu_device(), !(flags & 1), priority > 0 ? 0 : priority < -5 ? -5 : priority);
-}
-
 API cuStreamCreate(struct sim_stream **stream, unsigned flags) {
   CALL(cuStreamCreate, CONTEXT);
   if (!stream || flags > 1) return SIM_INVALID_VALUE;
-  return sim_stream_create(stream, cu_device(), !(flags & 1), 0);
+  return sim_stream_create(stream, cu_device(), !(flags & 1));
 }
 
 API cuStreamDestroy_v2(struct sim_stream *stream) {
@@ -48,14 +42,6 @@ API cuStreamWaitEvent(struct sim_stream *stream, struct sim_event *event, unsign
   return sim_event_wait(stream, event);
 }
 
-API cuStreamGetPriority(struct sim_stream *stream, int *priority) {
-  CALL(cuStreamGetPriority, HANDLE);
-  STREAM(stream);
-  GIVEN(priority);
-  *priority = stream->priority;
-  return SIM_OK;
-}
-
 API cuStreamGetFlags(struct sim_stream *stream, unsigned *flags) {
   CALL(cuStreamGetFlags, HANDLE);
   STREAM(stream);
@@ -65,14 +51,6 @@ API cuStreamGetFlags(struct sim_stream *stream, unsigned *flags) {
   sim_unlock();
   *flags = !stream->blocking;
   return status;
-}
-
-API cuStreamGetId(struct sim_stream *stream, unsigned long long *id) {
-  CALL(cuStreamGetId, HANDLE);
-  STREAM(stream);
-  GIVEN(id);
-  *id = stream->ordinal;
-  return SIM_OK;
 }
 
 API cuStreamGetCtx(struct sim_stream *stream, struct cu_context **context) {

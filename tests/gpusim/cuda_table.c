@@ -14,30 +14,22 @@
   ENTRY(cuDevicePrimaryCtxRetain, 7000, cuDevicePrimaryCtxRetain) \
   ENTRY(cuDevicePrimaryCtxRelease, 7000, cuDevicePrimaryCtxRelease_v2) \
   ENTRY(cuDevicePrimaryCtxReset, 7000, cuDevicePrimaryCtxReset_v2) \
-  ENTRY(cuDevicePrimaryCtxSetFlags, 7000, cuDevicePrimaryCtxSetFlags_v2) \
   ENTRY(cuDevicePrimaryCtxGetState, 7000, cuDevicePrimaryCtxGetState) \
   ENTRY(cuCtxSetCurrent, 4000, cuCtxSetCurrent) \
   ENTRY(cuCtxGetCurrent, 4000, cuCtxGetCurrent) \
-  ENTRY(cuCtxPushCurrent, 4000, cuCtxPushCurrent_v2) \
-  ENTRY(cuCtxPopCurrent, 4000, cuCtxPopCurrent_v2) \
-  ENTRY(cuCtxDestroy, 4000, cuCtxDestroy_v2) \
   ENTRY(cuCtxGetDevice, 2000, cuCtxGetDevice) \
   ENTRY(cuCtxGetDevice, 13000, cuCtxGetDevice_v2) \
   ENTRY(cuCtxSynchronize, 2000, cuCtxSynchronize) \
   ENTRY(cuCtxSynchronize, 13000, cuCtxSynchronize_v2) \
-  ENTRY(cuCtxGetStreamPriorityRange, 5050, cuCtxGetStreamPriorityRange) \
   ENTRY(cuDeviceCanAccessPeer, 4000, cuDeviceCanAccessPeer) \
   ENTRY(cuCtxEnablePeerAccess, 4000, cuCtxEnablePeerAccess) \
   ENTRY(cuCtxDisablePeerAccess, 4000, cuCtxDisablePeerAccess) \
   ENTRY(cuStreamCreate, 2000, cuStreamCreate) \
-  ENTRY(cuStreamCreateWithPriority, 5050, cuStreamCreateWithPriority) \
   ENTRY(cuStreamDestroy, 4000, cuStreamDestroy_v2) \
   ENTRY(cuStreamQuery, 2000, cuStreamQuery) \
   ENTRY(cuStreamSynchronize, 2000, cuStreamSynchronize) \
   ENTRY(cuStreamWaitEvent, 3020, cuStreamWaitEvent) \
-  ENTRY(cuStreamGetPriority, 5050, cuStreamGetPriority) \
   ENTRY(cuStreamGetFlags, 5050, cuStreamGetFlags) \
-  ENTRY(cuStreamGetId, 12000, cuStreamGetId) \
   ENTRY(cuStreamGetCtx, 9020, cuStreamGetCtx) \
   ENTRY(cuStreamGetCtx, 12050, cuStreamGetCtx_v2) \
   ENTRY(cuStreamIsCapturing, 10000, cuStreamIsCapturing) \
@@ -63,11 +55,7 @@
   ENTRY(cuMemHostUnregister, 4000, cuMemHostUnregister) \
   ENTRY(cuMemHostGetDevicePointer, 3020, cuMemHostGetDevicePointer_v2) \
   ENTRY(cuMemGetInfo, 3020, cuMemGetInfo_v2) \
-  ENTRY(cuMemGetAddressRange, 3020, cuMemGetAddressRange_v2) \
-  ENTRY(cuMemPrefetchAsync, 12020, cuMemPrefetchAsync_v2) \
-  ENTRY(cuMemAdvise, 12020, cuMemAdvise_v2) \
   ENTRY(cuPointerGetAttribute, 4000, cuPointerGetAttribute) \
-  ENTRY(cuPointerGetAttributes, 7000, cuPointerGetAttributes) \
   ENTRY(cuMemAllocAsync, 11020, cuMemAllocAsync) \
   ENTRY(cuMemAllocFromPoolAsync, 11020, cuMemAllocFromPoolAsync) \
   ENTRY(cuMemFreeAsync, 11020, cuMemFreeAsync) \
@@ -85,16 +73,12 @@
   ENTRY(cuMemcpyDtoHAsync, 3020, cuMemcpyDtoHAsync_v2) \
   ENTRY(cuMemcpyDtoDAsync, 3020, cuMemcpyDtoDAsync_v2) \
   ENTRY(cuMemcpyPeerAsync, 4000, cuMemcpyPeerAsync) \
-  ENTRY(cuMemcpy2D, 3020, cuMemcpy2D_v2) \
-  ENTRY(cuMemcpy2DUnaligned, 3020, cuMemcpy2D_v2) \
-  ENTRY(cuMemcpy2DAsync, 3020, cuMemcpy2DAsync_v2) \
   ENTRY(cuMemsetD8, 3020, cuMemsetD8_v2) \
   ENTRY(cuMemsetD16, 3020, cuMemsetD16_v2) \
   ENTRY(cuMemsetD32, 3020, cuMemsetD32_v2) \
   ENTRY(cuMemsetD8Async, 3020, cuMemsetD8Async) \
   ENTRY(cuMemsetD16Async, 3020, cuMemsetD16Async) \
   ENTRY(cuMemsetD32Async, 3020, cuMemsetD32Async) \
-  ENTRY(cuMemsetD2D8Async, 3020, cuMemsetD2D8Async) \
   ENTRY(cuModuleLoadData, 2000, cuModuleLoadData) \
   ENTRY(cuModuleLoadDataEx, 2010, cuModuleLoadDataEx) \
   ENTRY(cuModuleUnload, 2000, cuModuleUnload) \
@@ -106,36 +90,25 @@
   ENTRY(cuFuncSetAttribute, 9000, cuFuncSetAttribute) \
   ENTRY(cuFuncGetParamInfo, 12040, cuFuncGetParamInfo) \
   ENTRY(cuFuncGetName, 12030, cuFuncGetName) \
-  ENTRY(cuFuncGetModule, 11000, cuFuncGetModule) \
   ENTRY(cuFuncLoad, 12040, cuFuncLoad) \
   ENTRY(cuLaunchKernel, 4000, cuLaunchKernel) \
-  ENTRY(cuLaunchKernelEx, 11060, cuLaunchKernelEx) \
   ENTRY(cuOccupancyMaxActiveBlocksPerMultiprocessor, 6050, cuOccupancyMaxActiveBlocksPerMultiprocessor) \
-  ENTRY(cuOccupancyMaxPotentialBlockSize, 6050, cuOccupancyMaxPotentialBlockSize) \
   ENTRY(cuGraphCreate, 10000, cuGraphCreate) \
   ENTRY(cuGraphDestroy, 10000, cuGraphDestroy) \
-  ENTRY(cuGraphClone, 10000, cuGraphClone) \
   ENTRY(cuGraphAddKernelNode, 12000, cuGraphAddKernelNode_v2) \
   ENTRY(cuGraphAddMemcpyNode, 10000, cuGraphAddMemcpyNode) \
   ENTRY(cuGraphAddMemsetNode, 10000, cuGraphAddMemsetNode) \
-  ENTRY(cuGraphAddHostNode, 10000, cuGraphAddHostNode) \
-  ENTRY(cuGraphAddChildGraphNode, 10000, cuGraphAddChildGraphNode) \
   ENTRY(cuGraphAddEmptyNode, 10000, cuGraphAddEmptyNode) \
   ENTRY(cuGraphGetNodes, 10000, cuGraphGetNodes) \
-  ENTRY(cuGraphNodeGetType, 10000, cuGraphNodeGetType) \
   ENTRY(cuGraphAddDependencies, 12030, cuGraphAddDependencies_v2) \
-  ENTRY(cuGraphDestroyNode, 10000, cuGraphDestroyNode) \
   ENTRY(cuGraphExecKernelNodeSetParams, 12000, cuGraphExecKernelNodeSetParams_v2) \
   ENTRY(cuGraphExecMemcpyNodeSetParams, 10020, cuGraphExecMemcpyNodeSetParams) \
   ENTRY(cuGraphExecMemsetNodeSetParams, 10020, cuGraphExecMemsetNodeSetParams) \
-  ENTRY(cuGraphExecHostNodeSetParams, 10020, cuGraphExecHostNodeSetParams) \
   ENTRY(cuGraphNodeSetEnabled, 11060, cuGraphNodeSetEnabled) \
   ENTRY(cuGraphInstantiate, 10000, cuGraphInstantiate_v2) \
   ENTRY(cuGraphInstantiate, 12000, cuGraphInstantiateWithFlags) \
   ENTRY(cuGraphInstantiateWithFlags, 11040, cuGraphInstantiateWithFlags) \
   ENTRY(cuGraphExecDestroy, 10000, cuGraphExecDestroy) \
-  ENTRY(cuGraphExecUpdate, 12000, cuGraphExecUpdate_v2) \
-  ENTRY(cuGraphUpload, 11010, cuGraphUpload) \
   ENTRY(cuGraphLaunch, 10000, cuGraphLaunch) \
   ENTRY(cuGetErrorName, 6000, cuGetErrorName) \
   ENTRY(cuGetErrorString, 6000, cuGetErrorString) \

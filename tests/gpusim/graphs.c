@@ -1,4 +1,4 @@
-/* Graphs while they are built: nodes, edges, and clones. */
+/* Graphs while they are built: nodes and edges. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -27,16 +27,9 @@ static void drop(struct sim_node *node) {
 
 int sim_graph_destroy(struct sim_graph *graph) {
   sim_handle_kill(graph);
-  for (int i = 0; i < graph->count; i++) {
-    struct sim_node *node = graph->nodes[i];
-    if (node->op.kind == SIM_OP_CHILD) { /* takes the lock itself */
-      sim_graph_destroy(node->op.child);
-      node->op = (struct sim_op){.kind = SIM_OP_EMPTY};
-    }
-    sim_lock();
-    drop(node);
-    sim_unlock();
-  }
+  sim_lock();
+  for (int i = 0; i < graph->count; i++) drop(graph->nodes[i]);
+  sim_unlock();
   free(graph->nodes);
   graph->nodes = NULL;
   graph->count = graph->capacity = 0;
@@ -102,57 +95,6 @@ int sim_graph_depend(struct sim_graph *graph, struct sim_node *const *from, stru
     node->dependencies = realloc(node->dependencies, (size_t)(node->dependency_count + 1) * sizeof *node->dependencies);
     node->dependencies[node->dependency_count++] = from[i];
   }
-  sim_unlock();
-  return SIM_OK;
-}
-
-int sim_graph_clone(struct sim_graph **out, struct sim_graph *graph) {
-  struct sim_graph *clone;
-  sim_graph_create(&clone, graph->device);
-  for (int i = 0; i < graph->count; i++) {
-    struct sim_op op = graph->nodes[i]->op;
-    struct sim_node *node;
-    if (op.kind == SIM_OP_CHILD) sim_graph_clone(&op.child, graph->nodes[i]->op.child);
-    sim_lock();
-    sim_op_hold(&op);
-    sim_unlock();
-    sim_graph_add(&node, clone, NULL, 0, &op);
-  }
-  for (int i = 0; i < graph->count; i++)
-    for (int j = 0; j < graph->nodes[i]->dependency_count; j++)
-      sim_graph_depend(clone, &clone->nodes[graph->nodes[i]->dependencies[j]->index], &clone->nodes[i], 1);
-  *out = clone;
-  return SIM_OK;
-}
-
-/* Takes over what the operation holds. */
-int sim_node_set(struct sim_node *node, const struct sim_op *op) {
-  sim_lock();
-  int status = node->op.kind == op->kind ? SIM_OK : SIM_INVALID_VALUE;
-  struct sim_op old = status ? *op : node->op;
-  if (!status) node->op = *op;
-  sim_op_release(&old);
-  sim_unlock();
-  return status;
-}
-
-int sim_node_destroy(struct sim_node *node) {
-  struct sim_graph *graph = node->graph;
-  if (node->op.kind == SIM_OP_CHILD) sim_graph_destroy(node->op.child);
-  sim_lock();
-  for (int i = 0; i < graph->count; i++) { /* what depended on it keeps no edge */
-    struct sim_node *other = graph->nodes[i];
-    int kept = 0;
-    for (int j = 0; j < other->dependency_count; j++)
-      if (other->dependencies[j] != node) other->dependencies[kept++] = other->dependencies[j];
-    other->dependency_count = kept;
-  }
-  graph->count--;
-  for (int i = node->index; i < graph->count; i++) {
-    graph->nodes[i] = graph->nodes[i + 1];
-    graph->nodes[i]->index = i;
-  }
-  drop(node);
   sim_unlock();
   return SIM_OK;
 }

@@ -71,7 +71,6 @@ static const struct { int code; const char *name, *text; } errors[] = {
     {906, "hipErrorStreamCaptureImplicit", "operation would make the legacy stream depend on a capturing blocking stream"},
     {907, "hipErrorCapturedEvent", "operation not permitted on an event last recorded in a capturing stream"},
     {908, "hipErrorStreamCaptureWrongThread", "attempt to terminate a thread-local capture sequence from another thread"},
-    {910, "hipErrorGraphExecUpdateFailure", "the graph update was not performed because it included changes which violated constraints"},
     {999, "hipErrorUnknown", "unknown error"},
 };
 

@@ -10,13 +10,13 @@ struct sim_stream *hip_stream(struct sim_stream *handle) {
 API hipStreamCreateWithFlags(struct sim_stream **stream, unsigned flags) {
   CALL(hipStreamCreateWithFlags, CURRENT);
   if (!stream || flags > 1) FAIL(SIM_INVALID_VALUE);
-  FAIL(sim_stream_create(stream, hip_device, !(flags & 1), 0));
+  FAIL(sim_stream_create(stream, hip_device, !(flags & 1)));
 }
 
 API hipStreamCreate(struct sim_stream **stream) {
   CALL(hipStreamCreate, CURRENT);
   GIVEN(stream);
-  FAIL(sim_stream_create(stream, hip_device, true, 0));
+  FAIL(sim_stream_create(stream, hip_device, true));
 }
 
 API hipStreamDestroy(struct sim_stream *stream) {

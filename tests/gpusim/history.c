@@ -25,7 +25,7 @@ static uint64_t written;
 
 const char *sim_op_name(enum sim_op_kind kind) {
   static const char *const names[] = {"empty", "copy",  "set",  "host function", "kernel",      "wait",      "record",
-                                      "graph", "alloc", "free", "write value",   "wait value", "child graph"};
+                                      "graph", "alloc", "free", "write value",   "wait value"};
   return names[kind];
 }
 

@@ -4,65 +4,6 @@
 
 #include "sim.h"
 
-struct builder {
-  struct sim_op *ops;
-  unsigned long *ids;
-  int count, capacity;
-  int *from, *to;
-  int edges, edge_capacity;
-};
-
-static int add_op(struct builder *builder, const struct sim_op *op, unsigned long id) {
-  if (builder->count == builder->capacity) {
-    builder->capacity = builder->capacity ? 2 * builder->capacity : 16;
-    builder->ops = realloc(builder->ops, (size_t)builder->capacity * sizeof *builder->ops);
-    builder->ids = realloc(builder->ids, (size_t)builder->capacity * sizeof *builder->ids);
-  }
-  builder->ops[builder->count] = *op;
-  builder->ids[builder->count] = id;
-  sim_op_hold(op);
-  return builder->count++;
-}
-
-static void add_edge(struct builder *builder, int from, int to) {
-  if (builder->edges == builder->edge_capacity) {
-    builder->edge_capacity = builder->edge_capacity ? 2 * builder->edge_capacity : 32;
-    builder->from = realloc(builder->from, (size_t)builder->edge_capacity * sizeof *builder->from);
-    builder->to = realloc(builder->to, (size_t)builder->edge_capacity * sizeof *builder->to);
-  }
-  builder->from[builder->edges] = from;
-  builder->to[builder->edges++] = to;
-}
-
-/* A child graph becomes its nodes between two empty ones. Nodes without dependencies come after `before`. */
-static int add_graph(struct builder *builder, const struct sim_graph *graph, int before) {
-  const struct sim_op empty = {.kind = SIM_OP_EMPTY};
-  int *entry = malloc((size_t)(graph->count + 1) * sizeof *entry), *leave = malloc((size_t)(graph->count + 1) * sizeof *leave);
-  for (int i = 0; i < graph->count; i++) {
-    const struct sim_node *node = graph->nodes[i];
-    if (node->op.kind == SIM_OP_CHILD) {
-      entry[i] = add_op(builder, &empty, 0);
-      int inner = add_graph(builder, node->op.child, entry[i]);
-      leave[i] = inner < 0 ? entry[i] : inner;
-    } else {
-      entry[i] = leave[i] = add_op(builder, &node->op, node->id);
-    }
-  }
-  for (int i = 0; i < graph->count; i++) {
-    const struct sim_node *node = graph->nodes[i];
-    for (int j = 0; j < node->dependency_count; j++) add_edge(builder, leave[node->dependencies[j]->index], entry[i]);
-    if (before >= 0 && !node->dependency_count) add_edge(builder, before, entry[i]);
-  }
-  int end = -1;
-  if (before >= 0 && graph->count) {
-    end = add_op(builder, &empty, 0);
-    for (int i = 0; i < graph->count; i++) add_edge(builder, leave[i], end);
-  }
-  free(entry);
-  free(leave);
-  return end;
-}
-
 static bool has_cycle(const struct sim_plan *plan) {
   int *waiting = malloc((size_t)(plan->count + 1) * sizeof *waiting), *ready = malloc((size_t)(plan->count + 1) * sizeof *ready);
   int count = 0, ended = 0;
@@ -80,26 +21,30 @@ static bool has_cycle(const struct sim_plan *plan) {
   return ended < plan->count;
 }
 
-/* Lock held. */
+/* Its nodes are the graph's, in the same places. Lock held. */
 static struct sim_plan *plan_of(const struct sim_graph *graph) {
-  struct builder builder = {0};
-  add_graph(&builder, graph, -1);
   struct sim_plan *plan = calloc(1, sizeof *plan);
-  int count = plan->count = builder.count;
+  size_t count = (size_t)graph->count, edges = 0;
+  plan->count = graph->count;
   plan->references = 1;
-  plan->ops = builder.ops;
-  plan->ids = builder.ids;
-  plan->indegree = calloc((size_t)count + 1, sizeof *plan->indegree);
-  plan->first = calloc((size_t)count + 2, sizeof *plan->first);
-  plan->successors = malloc((size_t)(builder.edges + 1) * sizeof *plan->successors);
-  for (int i = 0; i < builder.edges; i++) {
-    plan->indegree[builder.to[i]]++;
-    plan->first[builder.from[i] + 2]++;
+  plan->ops = malloc((count + 1) * sizeof *plan->ops);
+  plan->ids = malloc((count + 1) * sizeof *plan->ids);
+  plan->indegree = calloc(count + 1, sizeof *plan->indegree);
+  plan->first = calloc(count + 2, sizeof *plan->first);
+  for (int i = 0; i < plan->count; i++) {
+    const struct sim_node *node = graph->nodes[i];
+    plan->ops[i] = node->op;
+    plan->ids[i] = node->id;
+    sim_op_hold(&node->op);
+    plan->indegree[i] = node->dependency_count;
+    edges += (size_t)node->dependency_count;
+    for (int j = 0; j < node->dependency_count; j++) plan->first[node->dependencies[j]->index + 2]++;
   }
-  for (int i = 0; i < count; i++) plan->first[i + 2] += plan->first[i + 1];
-  for (int i = 0; i < builder.edges; i++) plan->successors[plan->first[builder.from[i] + 1]++] = builder.to[i];
-  free(builder.from);
-  free(builder.to);
+  for (int i = 0; i < plan->count; i++) plan->first[i + 2] += plan->first[i + 1];
+  plan->successors = malloc((edges + 1) * sizeof *plan->successors);
+  for (int i = 0; i < plan->count; i++)
+    for (int j = 0; j < graph->nodes[i]->dependency_count; j++)
+      plan->successors[plan->first[graph->nodes[i]->dependencies[j]->index + 1]++] = i;
   return plan;
 }
 
@@ -195,9 +140,7 @@ static int check_change(const struct sim_op *old, const struct sim_op *now) {
 
 /* Where the instance has the node; the number of its nodes if it has it not. Lock held. */
 static int index_of(const struct sim_exec *exec, const struct sim_node *node) {
-  int index = node->index < exec->plan->count && exec->plan->ids[node->index] == node->id ? node->index : 0;
-  while (index < exec->plan->count && exec->plan->ids[index] != node->id) index++;
-  return index;
+  return node->index < exec->plan->count && exec->plan->ids[node->index] == node->id ? node->index : exec->plan->count;
 }
 
 int sim_exec_enable(struct sim_exec *exec, struct sim_node *node, bool is_on) {
@@ -232,40 +175,6 @@ int sim_exec_set(struct sim_exec *exec, struct sim_node *node, const struct sim_
   sim_unlock();
   end_use(exec);
   return status;
-}
-
-enum { UPDATED, UPDATE_ERROR, TOPOLOGY_CHANGED, NODE_TYPE_CHANGED, FUNCTION_CHANGED, PARAMETERS_CHANGED };
-
-static int compare(const struct sim_plan *old, const struct sim_plan *now, int *at) {
-  *at = -1;
-  if (old->count != now->count) return TOPOLOGY_CHANGED;
-  size_t count = (size_t)old->count;
-  for (int i = 0; i < old->count; i++)
-    if (old->ops[i].kind != now->ops[i].kind) return *at = i, NODE_TYPE_CHANGED;
-  if (memcmp(old->first, now->first, (count + 1) * sizeof *old->first)) return TOPOLOGY_CHANGED;
-  if (memcmp(old->successors, now->successors, (size_t)old->first[count] * sizeof *old->successors)) return TOPOLOGY_CHANGED;
-  for (int i = 0; i < old->count; i++)
-    if (check_change(&old->ops[i], &now->ops[i])) return *at = i, PARAMETERS_CHANGED;
-  return UPDATED;
-}
-
-int sim_exec_update(struct sim_exec *exec, struct sim_graph *graph, int *result, struct sim_node **node) {
-  begin_use(exec);
-  sim_lock();
-  struct sim_plan *now = plan_of(graph);
-  int at;
-  *result = has_cycle(now) ? UPDATE_ERROR : compare(exec->plan, now, &at);
-  *node = *result > UPDATE_ERROR && at >= 0 && at < graph->count ? graph->nodes[at] : NULL;
-  if (*result == UPDATED) { /* nodes keep the names that they were instantiated by */
-    memcpy(now->ids, exec->plan->ids, (size_t)now->count * sizeof *now->ids);
-    sim_plan_release(exec->plan);
-    exec->plan = now;
-  } else {
-    sim_plan_release(now);
-  }
-  sim_unlock();
-  end_use(exec);
-  return *result == UPDATED ? SIM_OK : SIM_UPDATE_FAILURE;
 }
 
 int sim_exec_launch(struct sim_exec *exec, struct sim_stream *stream) {

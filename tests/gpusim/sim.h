@@ -115,7 +115,7 @@ void sim_check_use(struct sim_stream *stream, const struct sim_op *op);
 void sim_check_free(struct sim_stream *stream, const struct sim_block *block);
 
 /* streams.c */
-int sim_stream_create(struct sim_stream **out, int device, bool blocking, int priority);
+int sim_stream_create(struct sim_stream **out, int device, bool blocking);
 int sim_stream_destroy(struct sim_stream *stream);
 int sim_enqueue(struct sim_stream *stream, const struct sim_op *op, struct sim_point *out);
 int sim_enqueue_locked(struct sim_stream *stream, const struct sim_op *op, struct sim_point *out);
@@ -181,16 +181,12 @@ int sim_graph_add(struct sim_node **out, struct sim_graph *graph, struct sim_nod
 int sim_graph_add_locked(struct sim_node **out, struct sim_graph *graph, struct sim_node *const *dependencies, size_t count,
                          const struct sim_op *op); /* lock held */
 int sim_graph_depend(struct sim_graph *graph, struct sim_node *const *from, struct sim_node *const *to, size_t count);
-int sim_graph_clone(struct sim_graph **out, struct sim_graph *graph);
-int sim_node_set(struct sim_node *node, const struct sim_op *op);
-int sim_node_destroy(struct sim_node *node);
 
 /* plans.c */
 int sim_exec_create(struct sim_exec **out, struct sim_graph *graph);
 int sim_exec_destroy(struct sim_exec *exec);
 int sim_exec_enable(struct sim_exec *exec, struct sim_node *node, bool is_on);
 int sim_exec_set(struct sim_exec *exec, struct sim_node *node, const struct sim_op *op);
-int sim_exec_update(struct sim_exec *exec, struct sim_graph *graph, int *result, struct sim_node **node);
 int sim_exec_launch(struct sim_exec *exec, struct sim_stream *stream);
 void sim_plan_release(struct sim_plan *plan); /* lock held */
 

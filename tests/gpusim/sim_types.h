@@ -46,7 +46,6 @@ enum sim_status {
   SIM_CAPTURE_IMPLICIT = 906,
   SIM_CAPTURED_EVENT = 907,
   SIM_CAPTURE_WRONG_THREAD = 908,
-  SIM_UPDATE_FAILURE = 910,
 };
 
 /* Objects. Their structs are never freed, so that a destroyed handle is known for what it is. */
@@ -147,7 +146,6 @@ enum sim_op_kind {
   SIM_OP_FREE,
   SIM_OP_WRITE_VALUE,
   SIM_OP_WAIT_VALUE,
-  SIM_OP_CHILD,
 };
 
 struct sim_op {
@@ -163,7 +161,6 @@ struct sim_op {
     struct sim_run *run;
     struct sim_block *block;
     struct sim_value value;
-    struct sim_graph *child;
   };
 };
 
@@ -195,7 +192,6 @@ struct sim_stream {
   unsigned ordinal;
   bool blocking; /* synchronises with the legacy default stream */
   bool internal; /* a default stream */
-  int priority;
   bool destroyed;
   bool active; /* its head is being run */
   bool parked; /* its thread sleeps although there is a head */

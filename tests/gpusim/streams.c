@@ -153,11 +153,10 @@ static void *work(void *argument) {
   return NULL;
 }
 
-static struct sim_stream *stream_new(int device, bool blocking, int priority) {
+static struct sim_stream *stream_new(int device, bool blocking) {
   struct sim_stream *stream = calloc(1, sizeof *stream);
   stream->device = device;
   stream->blocking = blocking;
-  stream->priority = priority;
   stream->ordinal = ++sim.ordinals[SIM_STREAM];
   pthread_cond_init(&stream->wake, NULL);
   stream->next = sim.streams;
@@ -166,9 +165,9 @@ static struct sim_stream *stream_new(int device, bool blocking, int priority) {
   return stream;
 }
 
-int sim_stream_create(struct sim_stream **out, int device, bool blocking, int priority) {
+int sim_stream_create(struct sim_stream **out, int device, bool blocking) {
   sim_lock();
-  *out = stream_new(device, blocking, priority);
+  *out = stream_new(device, blocking);
   sim_unlock();
   return SIM_OK;
 }
@@ -177,7 +176,7 @@ struct sim_stream *sim_default_stream(int device, bool per_thread) {
   sim_lock();
   struct sim_stream **slot = per_thread ? &sim.devices[device].per_thread : &sim.devices[device].legacy;
   if (!*slot) {
-    *slot = stream_new(device, per_thread, 0);
+    *slot = stream_new(device, per_thread);
     (*slot)->internal = true;
   }
   struct sim_stream *stream = *slot;

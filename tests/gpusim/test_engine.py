@@ -25,22 +25,6 @@ def test_it_says_what_it_is():
     assert out.split() == ["gpusim", "(software,", "no", "GPU)", "0", "1"]
 
 
-def test_a_call_before_init_or_without_a_context_fails():
-    run("""
-        library = ctypes.CDLL(os.environ["GPUSIM_LIBRARY"])
-        assert library.cuDeviceGetCount(byref(c_int())) == 3
-        assert library.cuMemAlloc_v2(byref(c_uint64()), 8) == 3
-        cu = Driver()
-        codes = []
-        thread = threading.Thread(target=lambda: codes.append(cu.code("cuCtxSynchronize")))
-        thread.start(); thread.join()
-        assert codes == [201], codes
-        expect(0, "cuCtxSynchronize")
-        expect(201, "cuDevicePrimaryCtxRelease_v2", 1)
-        expect(201, "cuCtxSetCurrent", 4096)
-    """)
-
-
 def test_a_handle_brings_its_context_unless_strict():
     program = """
         cu = Driver(); s = cu.stream(); e = cu.event(); a = cu.allocate(8); codes = []
@@ -65,27 +49,6 @@ def test_a_forked_child_can_make_no_call():
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 3
         expect(0, "cuCtxSynchronize")
     """)
-
-
-@MODES
-def test_a_wait_orders_two_streams_of_two_devices(mode):
-    run(
-        """
-        cu = Driver(devices=2); s = cu.stream(); a = cu.pinned(4); flag = cu.pinned(4); flag[:] = 0
-        cu.call("cuCtxSetCurrent", cu.contexts[1]); t = cu.stream()
-        cu.call("cuCtxSetCurrent", cu.contexts[0]); e = cu.event()
-        expect(400, "cuEventRecord", e, t)  # an event is recorded on its own device
-        cu.call("cuStreamWaitValue32_v2", s, flag.ctypes.data, 1, 0)
-        cu.call("cuMemsetD8Async", a.ctypes.data, 1, 4, s)
-        cu.call("cuEventRecord", e, s)
-        cu.call("cuStreamWaitEvent", t, e, 0)
-        cu.call("cuMemsetD8Async", a.ctypes.data, 2, 4, t)
-        flag[0] = 1
-        cu.call("cuStreamSynchronize", t)
-        assert list(a) == [2] * 4
-        """,
-        mode=mode,
-    )
 
 
 def test_a_wait_for_an_unrecorded_event_aborts_i1():
@@ -169,22 +132,6 @@ def test_nothing_runs_in_stepped_mode_before_somebody_waits():
         """,
         mode="stepped",
         tick_ms=0,
-    )
-
-
-@MODES
-def test_a_program_that_polls_and_one_that_sleeps_go_on(mode):
-    run(
-        """
-        cu = Driver(); s = cu.stream(); e = cu.event(); a = cu.allocate(4)
-        cu.call("cuMemsetD8Async", a, 7, 4, s); cu.call("cuEventRecord", e, s)
-        while cu.code("cuEventQuery", e): pass
-        done = threading.Event()
-        for _ in range(100): cu.call("cuMemsetD8Async", a, 8, 4, s)
-        cu.host(s, done.set)
-        assert done.wait(30)
-        """,
-        mode=mode,
     )
 
 

@@ -69,27 +69,6 @@ def test_equal_seeds_run_a_graph_in_the_same_order():
     assert len(set(said)) == 3
 
 
-@MODES
-def test_an_instance_runs_once_at_a_time(mode):
-    run(
-        graphs("""
-        g = cu.make("cuGraphCreate", 0); a = cu.pinned(8); a[:] = 0; p = a.ctypes.data; t = cu.stream()
-        hold = cu.function(cu.module(image()), "hold")
-        cu.make("cuGraphAddKernelNode_v2", g, None, 0, byref(kernel(hold, c_void_p(p))))
-        x = instance(g)
-        cu.call("cuGraphLaunch", x, s); cu.call("cuGraphLaunch", x, t)
-        for _ in range(30): expect(600, "cuStreamQuery", t)
-        a[0] = 1
-        cu.call("cuCtxSynchronize")
-        lines = cu.history().splitlines()
-        events = [l for l in lines if "graph instance" in l and " takes " not in l]
-        assert [l.split()[4] for l in events] == ["begins", "ended", "begins", "ended"], events
-        """),
-        images=True,
-        mode=mode,
-    )
-
-
 def test_what_a_stream_still_runs_must_not_be_destroyed_i4():
     held = graphs("""
         g = cu.make("cuGraphCreate", 0); a = cu.pinned(8); a[:] = 0

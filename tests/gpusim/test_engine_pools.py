@@ -53,20 +53,6 @@ def abort_in_bed(program, **settings):
 
 
 @MODES
-def test_a_loop_behind_a_gate_needs_the_memory_of_one_turn(mode):
-    in_bed(
-        """
-        close()
-        for turn in range(100):
-            a = get(700_000, s); cu.call("cuMemsetD8Async", a, turn, 700_000, s); give(a, s)
-        assert held() == (700_000, 0)
-        flag[0] = 1; cu.call("cuStreamSynchronize", s)
-        """,
-        mode=mode,
-    )
-
-
-@MODES
 def test_order_goes_through_several_streams_and_stays_when_it_has_passed(mode):
     in_bed(
         """

@@ -7,7 +7,7 @@ from typing import Any
 from cuda.bindings import driver as cu
 
 from questions import lab
-from questions.graphs import copy_node, fill_node, graph, host_node, kernel_node, pair
+from questions.graphs import copy_node, fill_node, graph, kernel_node, pair
 from questions.lab import Gate, ask, get, question
 
 
@@ -114,60 +114,6 @@ def update_copy() -> dict[str, Any]:
     answers["synchronize"] = ask(cu.cuStreamSynchronize, s)
     answers["wrote"] = lab.read(q, 8)
     return answers
-
-
-@question()
-def update_host() -> dict[str, Any]:
-    """A host function's node of an instance changed in place."""
-    lab.open_context()
-    g, s, seen = graph(), lab.stream(), []
-    node = get(
-        cu.cuGraphAddHostNode, g, None, 0, host_node(lab.host_function(lambda: seen.append(1)))
-    )
-    instance = get(cu.cuGraphInstantiate, g, 0)
-    other = host_node(lab.host_function(lambda: seen.append(2)))
-    answer = ask(cu.cuGraphExecHostNodeSetParams, instance, node, other)
-    get(cu.cuGraphLaunch, instance, s)
-    get(cu.cuStreamSynchronize, s)
-    return {"set": answer, "ran": seen}
-
-
-@question()
-def update_whole() -> dict[str, Any]:
-    """An instance updated by a graph, of the same and of another topology."""
-    context, _, g, _, _, instance = pair()
-    q = lab.words()
-
-    def build(
-        *, extra: bool = False, swap: bool = False, edges: bool = True, name: str = "add"
-    ) -> Any:
-        new = graph()
-        kernel = None
-        if not swap:
-            kernel = get(
-                cu.cuGraphAddKernelNode, new, None, 0, kernel_node(lab.function(name), q, 7)
-            )
-        before = [kernel] if kernel is not None and edges else []
-        get(cu.cuGraphAddMemsetNode, new, before or None, len(before), fill_node(q, 1, 4), context)
-        if swap:
-            get(cu.cuGraphAddKernelNode, new, None, 0, kernel_node(lab.function(name), q, 7))
-        if extra:
-            get(cu.cuGraphAddEmptyNode, new, None, 0)
-        return new
-
-    def update(new: Any) -> list[Any]:
-        code, info = cu.cuGraphExecUpdate(instance, new)
-        result = info.result.name if info is not None else "NOTHING"
-        return [lab.answer_of(code), str(result).replace("CU_GRAPH_EXEC_UPDATE_", "")]
-
-    return {
-        "itself": update(g),
-        "arguments": update(build()),
-        "another function": update(build(name="set")),
-        "one node more": update(build(extra=True)),
-        "no edge": update(build(edges=False)),
-        "another order": update(build(swap=True)),
-    }
 
 
 @question()

@@ -59,14 +59,6 @@ def copy_node(target: Any, source: Any, size: int, kinds: str = "DD") -> Any:
     return node
 
 
-def host_node(call: int, data: int = 0) -> Any:
-    """Return the parameters of a host function's node."""
-    node = cu.CUDA_HOST_NODE_PARAMS()
-    node.fn = cu.CUhostFn(call)
-    node.userData = data
-    return node
-
-
 def graph() -> Any:
     """Return a new graph."""
     return get(cu.cuGraphCreate, 0)
@@ -82,29 +74,23 @@ def runs() -> dict[str, Any]:
     """A graph of every kind of node runs in the order of its edges."""
     context = lab.open_context()
     s, p, q, g = lab.stream(), lab.words(), lab.words(), graph()
-    host, seen = lab.pinned(), []
-    last = get(
-        cu.cuGraphAddHostNode, g, None, 0, host_node(lab.host_function(lambda: seen.append(1)))
-    )
+    host = lab.pinned()
     out = get(cu.cuGraphAddMemcpyNode, g, None, 0, copy_node(host, q, 4, "DH"), context)
     copy = get(cu.cuGraphAddMemcpyNode, g, None, 0, copy_node(q, p, 4), context)
     kernel = get(cu.cuGraphAddKernelNode, g, None, 0, kernel_node(lab.function("add"), p, 5))
     empty = get(cu.cuGraphAddEmptyNode, g, None, 0)
     fill = get(cu.cuGraphAddMemsetNode, g, None, 0, fill_node(p, 100), context)
     edges = [
-        edge(g, a, b)
-        for a, b in ((fill, empty), (empty, kernel), (kernel, copy), (copy, out), (out, last))
+        edge(g, a, b) for a, b in ((fill, empty), (empty, kernel), (kernel, copy), (copy, out))
     ]
     instance = get(cu.cuGraphInstantiate, g, 0)
     get(cu.cuGraphDestroy, g)
-    codes = [ask(cu.cuGraphUpload, instance, s)]
-    codes += [ask(cu.cuGraphLaunch, instance, s) for _ in range(3)]
+    codes = [ask(cu.cuGraphLaunch, instance, s) for _ in range(3)]
     codes.append(ask(cu.cuStreamSynchronize, s))
     return {
         "edges": edges,
         "codes": codes,
         "value": ctypes.c_uint32.from_address(host).value,
-        "host function ran": len(seen),
         "destroy": ask(cu.cuGraphExecDestroy, instance),
     }
 
@@ -155,8 +141,6 @@ def bad_nodes() -> dict[str, Any]:
         ),
         "copy of pinned as device": copy(copy_node(cu.CUdeviceptr(lab.pinned()), p, 4)),
         "copy to pageable": copy(copy_node(ctypes.addressof(_page), p, 4, "DH")),
-        "host null": ask(cu.cuGraphAddHostNode, g, None, 0, host_node(0)),
-        "event null": ask(cu.cuGraphAddEventRecordNode, g, None, 0, cu.CUevent(0)),
     }
 
 
@@ -282,28 +266,6 @@ def arguments_are_copied() -> Any:
 
 
 @question()
-def event_nodes() -> dict[str, Any]:
-    """Nodes that record and wait for events."""
-    lab.open_context()
-    e, f, g, s, t = lab.event(), lab.event(), graph(), lab.stream(), lab.stream()
-    wait = get(cu.cuGraphAddEventWaitNode, g, None, 0, e)
-    record = get(cu.cuGraphAddEventRecordNode, g, [wait], 1, f)
-    instance = get(cu.cuGraphInstantiate, g, 0)
-    with Gate() as gate:
-        gate.hold(t)
-        get(cu.cuEventRecord, e, t)
-        launch = ask(cu.cuGraphLaunch, instance, s)
-        held = [ask(cu.cuEventQuery, f), ask(cu.cuStreamQuery, s)]
-    done = ask(cu.cuStreamSynchronize, s)
-    return {
-        "launch": launch,
-        "held": held,
-        "done": [done, ask(cu.cuEventQuery, f)],
-        "another event": ask(cu.cuGraphExecEventRecordNodeSetEvent, instance, record, e),
-    }
-
-
-@question()
 def disabled_node() -> dict[str, Any]:
     """A node switched off."""
     _, p, _, kernel, fill, instance = pair()
@@ -316,31 +278,6 @@ def disabled_node() -> dict[str, Any]:
     get(cu.cuStreamSynchronize, s)
     answers["wrote"] = lab.read(p, 2)
     return answers
-
-
-@question()
-def node_types() -> dict[str, Any]:
-    """Types of nodes, and of a destroyed one."""
-    _, _, g, kernel, fill, _ = pair()
-    clone = get(cu.cuGraphClone, g)
-    return {
-        "kernel": get(cu.cuGraphNodeGetType, kernel).name,
-        "fill": get(cu.cuGraphNodeGetType, fill).name,
-        "nodes": int(get(cu.cuGraphGetNodes, g, 0)[1]),
-        "clone": int(get(cu.cuGraphGetNodes, clone, 0)[1]),
-        "destroy a node": ask(cu.cuGraphDestroyNode, fill),
-        "nodes then": int(get(cu.cuGraphGetNodes, g, 0)[1]),
-    }
-
-
-@question()
-def child_graph() -> dict[str, Any]:
-    """A graph inside a graph."""
-    _, p, g, _, _, _ = pair()
-    outer, s = graph(), lab.stream()
-    answer = ask(cu.cuGraphAddChildGraphNode, outer, None, 0, g)
-    get(cu.cuGraphLaunch, get(cu.cuGraphInstantiate, outer, 0), s)
-    return {"add": answer, "synchronize": ask(cu.cuStreamSynchronize, s), "wrote": lab.read(p)}
 
 
 @question()

@@ -18,9 +18,7 @@ def _calls(objects: dict[str, Any]) -> dict[str, Any]:
     return {
         "cuCtxSynchronize": lambda: ask(cu.cuCtxSynchronize),
         "cuCtxGetDevice": lambda: ask(cu.cuCtxGetDevice),
-        "cuCtxGetStreamPriorityRange": lambda: ask(cu.cuCtxGetStreamPriorityRange),
         "cuStreamCreate": lambda: ask(cu.cuStreamCreate, 1),
-        "cuStreamCreateWithPriority": lambda: ask(cu.cuStreamCreateWithPriority, 1, 0),
         "cuStreamQuery": lambda: ask(cu.cuStreamQuery, o["stream"]),
         "cuStreamSynchronize": lambda: ask(cu.cuStreamSynchronize, o["stream"]),
         "cuStreamQuery0": lambda: ask(cu.cuStreamQuery, cu.CUstream(0)),
@@ -66,7 +64,6 @@ def _calls(objects: dict[str, Any]) -> dict[str, Any]:
         "cuGraphCreate": lambda: ask(cu.cuGraphCreate, 0),
         "cuGraphAddEmptyNode": lambda: ask(cu.cuGraphAddEmptyNode, o["graph"], None, 0),
         "cuGraphInstantiate": lambda: ask(cu.cuGraphInstantiate, o["graph"], 0),
-        "cuGraphUpload": lambda: ask(cu.cuGraphUpload, o["instance"], o["stream"]),
         "cuGraphLaunch": lambda: ask(cu.cuGraphLaunch, o["instance"], o["stream"]),
         "cuGraphExecDestroy": lambda: ask(cu.cuGraphExecDestroy, o["instance"]),
         "cuGraphDestroy": lambda: ask(cu.cuGraphDestroy, o["graph"]),
@@ -184,7 +181,6 @@ def _null(name: str) -> Any:
         "cuGraphDestroy": lambda: ask(cu.cuGraphDestroy, cu.CUgraph(0)),
         "cuGraphInstantiate": lambda: ask(cu.cuGraphInstantiate, cu.CUgraph(0), 0),
         "cuGraphLaunch": lambda: ask(cu.cuGraphLaunch, cu.CUgraphExec(0), s),
-        "cuGraphUpload": lambda: ask(cu.cuGraphUpload, cu.CUgraphExec(0), s),
         "cuGraphExecDestroy": lambda: ask(cu.cuGraphExecDestroy, cu.CUgraphExec(0)),
         "cuGraphAddEmptyNode": lambda: ask(cu.cuGraphAddEmptyNode, cu.CUgraph(0), None, 0),
         "cuMemFree": lambda: ask(cu.cuMemFree, cu.CUdeviceptr(0)),
@@ -201,13 +197,11 @@ def _null(name: str) -> Any:
         "cuMemsetD8Async": lambda: ask(cu.cuMemsetD8Async, cu.CUdeviceptr(0), 0, 4, s),
         "cuLaunchHostFunc": lambda: lab.ask_host_function(s, 0),
         "cuCtxSetCurrent": lambda: ask(cu.cuCtxSetCurrent, cu.CUcontext(0)),
-        "cuCtxPushCurrent": lambda: ask(cu.cuCtxPushCurrent, cu.CUcontext(0)),
         "cuPointerGetAttribute": lambda: ask(
             cu.cuPointerGetAttribute,
             cu.CUpointer_attribute.CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
             cu.CUdeviceptr(0),
         ),
-        "cuMemGetAddressRange": lambda: ask(cu.cuMemGetAddressRange, cu.CUdeviceptr(0)),
         "cuMemPoolDestroy": lambda: ask(cu.cuMemPoolDestroy, cu.CUmemoryPool(0)),
         "cuMemPoolTrimTo": lambda: ask(cu.cuMemPoolTrimTo, cu.CUmemoryPool(0), 0),
     }
@@ -220,10 +214,10 @@ _NULL = """cuEventRecord;cuEventQuery;cuEventSynchronize;cuEventDestroy;cuEventE
 cuStreamWaitEvent;cuStreamDestroy;cuStreamQuery;cuStreamSynchronize;cuEventRecord on 0
 cuLaunchHostFunc on 0;cuModuleUnload;cuModuleGetFunction;cuModuleGetGlobal;cuLaunchKernel
 cuFuncGetAttribute;cuFuncGetParamInfo;cuGraphDestroy;cuGraphInstantiate;cuGraphLaunch
-cuGraphUpload;cuGraphExecDestroy;cuGraphAddEmptyNode;cuMemFree;cuMemFreeHost
+cuGraphExecDestroy;cuGraphAddEmptyNode;cuMemFree;cuMemFreeHost
 cuMemFreeAsync;cuMemHostRegister;cuMemHostUnregister;cuMemHostGetDevicePointer
 cuMemcpyHtoDAsync;cuMemcpyDtoDAsync;cuMemcpyAsync;cuMemsetD8Async;cuLaunchHostFunc
-cuCtxSetCurrent;cuCtxPushCurrent;cuPointerGetAttribute;cuMemGetAddressRange
+cuCtxSetCurrent;cuPointerGetAttribute
 cuMemPoolDestroy;cuMemPoolTrimTo""".replace("\n", ";").split(";")
 for _name in _NULL:
     question(f"null.{_name}")(lambda _name=_name: _null(_name))
@@ -312,7 +306,6 @@ def unknown_flags() -> dict[str, str]:
     s, e = lab.stream(), lab.event()
     return {
         "cuStreamCreate": ask(cu.cuStreamCreate, 0x100),
-        "cuStreamCreateWithPriority far": ask(cu.cuStreamCreateWithPriority, 1, -1000),
         "cuEventCreate": ask(cu.cuEventCreate, 0x100),
         "cuEventCreate interprocess with timing": ask(cu.cuEventCreate, 4),
         "cuStreamWaitEvent": ask(cu.cuStreamWaitEvent, s, e, 0x100),
@@ -320,7 +313,6 @@ def unknown_flags() -> dict[str, str]:
         "cuMemAllocManaged 0": ask(cu.cuMemAllocManaged, 64, 0),
         "cuMemAllocManaged 0x100": ask(cu.cuMemAllocManaged, 64, 0x100),
         "cuGraphCreate": ask(cu.cuGraphCreate, 1),
-        "cuDevicePrimaryCtxSetFlags": ask(cu.cuDevicePrimaryCtxSetFlags, 0, 0x1000),
     }
 
 

@@ -100,7 +100,6 @@ def function_attributes() -> dict[str, Any]:
         "threads": get(cu.cuFuncGetAttribute, threads, mixed),
         "bounded": get(cu.cuFuncGetAttribute, threads, bounded),
         "name": get(cu.cuFuncGetName, mixed).decode(),
-        "module": int(get(cu.cuFuncGetModule, mixed)) == int(lab.shared_module()),
         "binary version over 0": get(
             cu.cuFuncGetAttribute, _F.CU_FUNC_ATTRIBUTE_BINARY_VERSION, mixed
         )
@@ -308,21 +307,7 @@ def occupancy() -> dict[str, Any]:
         "0": ask(call, f, 0, 0),
         "-1": ask(call, f, -1, 0),
         "shared 1 GiB": ask(call, f, 64, 1 << 30),
-        "best block": get(cu.cuOccupancyMaxPotentialBlockSize, f, None, 0, 0)[1] > 0,
     }
-
-
-@question()
-def launch_ex() -> dict[str, Any]:
-    """The extensible launch."""
-    lab.open_context()
-    s, p = lab.stream(), lab.words()
-    config = cu.CUlaunchConfig()
-    config.gridDimX = config.gridDimY = config.gridDimZ = 1
-    config.blockDimX = config.blockDimY = config.blockDimZ = 1
-    config.hStream = s
-    answer = ask(cu.cuLaunchKernelEx, config, lab.function("set"), lab.pack(p, 3), 0)
-    return {"launch": answer, "synchronize": ask(cu.cuStreamSynchronize, s), "value": lab.read(p)}
 
 
 @question()

@@ -79,7 +79,6 @@ def fills() -> dict[str, Any]:
         answers[f"16 at +{offset}"] = ask(cu.cuMemsetD16Async, there, 0x2233, 2, s)
         answers[f"32 at +{offset}"] = ask(cu.cuMemsetD32Async, there, 0x44556677, 1, s)
         answers[f"16 now at +{offset}"] = ask(cu.cuMemsetD16, there, 0x2233, 2)
-        answers[f"2D at +{offset}"] = ask(cu.cuMemsetD2D8Async, there, 16, 1, 3, 2, s)
     get(cu.cuStreamSynchronize, s)
     get(cu.cuMemsetD32, p, 0, 8)
     get(cu.cuMemsetD16, lab.at(p, 2), 0xAABB, 3)
@@ -195,8 +194,6 @@ def _describe(pointer: int) -> dict[str, Any]:
             getattr(_A, f"CU_POINTER_ATTRIBUTE_{name}"), cu.CUdeviceptr(pointer)
         )
         answers[name] = (int(value) == pointer) if int(code) == 0 else lab.answer_of(code)
-    code, base, size = (*cu.cuMemGetAddressRange(cu.CUdeviceptr(pointer)), None, None)[:3]
-    answers["range"] = [int(base) == pointer, int(size)] if int(code) == 0 else lab.answer_of(code)
     return answers
 
 
@@ -224,28 +221,8 @@ def pointer_attributes() -> dict[str, Any]:
         ("global variable", int(get(cu.cuModuleGetGlobal, lab.shared_module(), b"counter")[0])),
     ):
         answers.update({f"{name} {key}": value for key, value in _describe(pointer).items()})
-    several = cu.cuPointerGetAttributes(
-        2,
-        [_A.CU_POINTER_ATTRIBUTE_MEMORY_TYPE, _A.CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL],
-        cu.CUdeviceptr(0xDEAD000),
-    )
-    answers["several of unknown"] = [lab.answer_of(several[0]), [int(v) for v in several[1]]]
     get(cu.cuMemHostUnregister, page)
     return answers
-
-
-@question()
-def address_range() -> dict[str, Any]:
-    """The allocation around an address."""
-    lab.open_context()
-    p = get(cu.cuMemAlloc, 1000)
-    base, size = get(cu.cuMemGetAddressRange, lab.at(p, 100))
-    return {
-        "base": int(base) == int(p),
-        "size": size,
-        "last byte": ask(cu.cuMemGetAddressRange, lab.at(p, 999)),
-        "behind": ask(cu.cuMemGetAddressRange, lab.at(p, 1 << 30)),
-    }
 
 
 @question()
@@ -270,29 +247,6 @@ def managed_while_a_kernel_runs() -> dict[str, Any]:
     return answers
 
 
-@question()
-def prefetch_and_advise() -> dict[str, Any]:
-    """Advice about managed memory."""
-    lab.open_context()
-    s, managed = lab.stream(), get(cu.cuMemAllocManaged, 4096, 1)
-    place = cu.CUmemLocation()
-    place.type = cu.CUmemLocationType.CU_MEM_LOCATION_TYPE_DEVICE
-    place.id = 0
-    device = lab.words()
-    return {
-        "prefetch": ask(cu.cuMemPrefetchAsync, managed, 4096, place, 0, s),
-        "prefetch device memory": ask(cu.cuMemPrefetchAsync, device, 64, place, 0, s),
-        "advise": ask(
-            cu.cuMemAdvise,
-            managed,
-            4096,
-            cu.CUmem_advise.CU_MEM_ADVISE_SET_PREFERRED_LOCATION,
-            place,
-        ),
-        "synchronize": ask(cu.cuStreamSynchronize, s),
-    }
-
-
 @alone()
 def free_while_used() -> dict[str, Any]:
     """``cuMemFree`` of what a held stream will still write."""
@@ -303,32 +257,6 @@ def free_while_used() -> dict[str, Any]:
     get(cu.cuMemsetD32Async, p, 5, 1, s)
     freed = lab.waits(lambda: ask(cu.cuMemFree, p), gate)
     return {"free": freed, "synchronize": ask(cu.cuStreamSynchronize, s)}
-
-
-@question()
-def copies_3d_2d() -> dict[str, Any]:
-    """A pitched copy between host and device."""
-    lab.open_context()
-    s, p = lab.stream(), lab.words()
-    host = lab.pinned()
-    view = (ctypes.c_uint8 * 4096).from_address(host)
-    for i in range(64):
-        view[i] = i
-    copy = cu.CUDA_MEMCPY2D()
-    copy.srcMemoryType = cu.CUmemorytype.CU_MEMORYTYPE_HOST
-    copy.srcHost = host
-    copy.srcPitch = 16
-    copy.dstMemoryType = cu.CUmemorytype.CU_MEMORYTYPE_DEVICE
-    copy.dstDevice = p
-    copy.dstPitch = 32
-    copy.WidthInBytes = 8
-    copy.Height = 2
-    answer = ask(cu.cuMemcpy2DAsync, copy, s)
-    return {
-        "copy": answer,
-        "synchronize": ask(cu.cuStreamSynchronize, s),
-        "bytes": lab.read_bytes(p, 40)[::8],
-    }
 
 
 @question()

@@ -247,7 +247,6 @@ def calls_behind_a_gate() -> dict[str, Any]:
         "cuStreamDestroy of an idle one": lambda: ask(cu.cuStreamDestroy, target),
         "cuEventCreate": lambda: ask(cu.cuEventCreate, 2),
         "cuGraphInstantiate": lambda: ask(cu.cuGraphInstantiate, graph, 0),
-        "cuGraphUpload": lambda: ask(cu.cuGraphUpload, instance, other),
         "cuGraphLaunch": lambda: ask(cu.cuGraphLaunch, instance, other),
         "cuGraphExecDestroy": lambda: ask(cu.cuGraphExecDestroy, instance),
         "cuMemcpyHtoD": lambda: ask(cu.cuMemcpyHtoD, memory[1], page.ctypes.data, 64),

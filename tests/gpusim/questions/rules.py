@@ -186,22 +186,6 @@ def stream_destroyed_with_work() -> dict[str, Any]:
 
 
 @question()
-def priorities() -> dict[str, Any]:
-    """Priorities of streams."""
-    lab.open_context()
-    least, greatest = get(cu.cuCtxGetStreamPriorityRange)
-    s = get(cu.cuStreamCreateWithPriority, 1, greatest)
-    low = get(cu.cuStreamCreateWithPriority, 1, 5)
-    return {
-        "least": least,
-        "greatest": greatest,
-        "greatest given": get(cu.cuStreamGetPriority, s) == greatest,
-        "5 becomes": get(cu.cuStreamGetPriority, low),
-        "flags": get(cu.cuStreamGetFlags, s),
-    }
-
-
-@question()
 def across_devices() -> dict[str, Any]:
     """Events and streams of two devices."""
     lab.need_two()
