@@ -13,6 +13,7 @@ pytest.importorskip("rich", reason="the cli extra is not installed")
 
 import hal
 import hal_conformance.runner as runner_module
+from hal._base import speedups
 from hal._cli.app import run
 from hal_conformance.report import Result, RunRecord, build_report, write_report
 
@@ -119,6 +120,55 @@ def test_many_failures_are_not_all_listed(capsys, made_up):
 def test_a_wrong_command_line_exits_with_2(capsys, arguments):
     assert run(["conformance", *arguments]) == 2
     assert "Traceback" not in capsys.readouterr().err
+
+
+def test_a_backend_that_is_not_installed_is_the_users_mistake(capsys, made_up):
+    asked = made_up()
+    for name in ("nope", "nope:1", ""):
+        assert run(["conformance", name, "--json"]) == 2
+        captured = capsys.readouterr()
+        assert captured.out == ""
+        assert captured.err == f"hal: asked for {name!r}; installed: acme\n"
+    assert asked == []
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+def test_tests_that_are_not_run_for_one_reason_are_counted(capsys, made_up, as_json):
+    lacks = "the device does not have the feature 'graphs'"
+    gated = [
+        Result(f"a/test_b.py::test_{i}", "unsupported", reason=lacks, is_gated=True)
+        for i in range(60)
+    ]
+    made_up(results={each.id: each for each in gated} | results(one="passed"))
+    assert run(["conformance", "acme", *["--json"] * as_json]) == 0
+    out = capsys.readouterr().out
+    if as_json:
+        report = json.loads(out)
+        assert (report["verdict"], len(report["tests"])) == ("conformant", 61)
+        return
+    lines = out.splitlines()
+    assert lines[0] == f"unsupported 60 tests: {lacks}"
+    assert lines[1] == f"engine     {speedups.engine()}"
+    assert lines[2].split() == ["tests", "1", "passed,", "60", "unsupported"]
+    assert lines[-1].split() == ["verdict", "conformant"]
+
+
+@pytest.mark.parametrize("path", ["file/r.json", "folder.json", "taken.json", "", ".", "/", ".."])
+def test_a_report_that_cannot_be_written_is_told_before_the_run(
+    capsys, monkeypatch, made_up, tmp_path, path
+):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "file").touch()
+    (tmp_path / "folder.json").mkdir()
+    (tmp_path / "taken.md").mkdir()
+    asked = made_up()
+    assert run(["conformance", "acme", "--report", path]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.startswith("hal: the report cannot be written: ")
+    assert captured.err.count("\n") == 1
+    assert asked == []
+    assert not (tmp_path / "taken.json").exists()
 
 
 def test_what_pytest_refuses_is_one_line(capsys, monkeypatch):

@@ -9,7 +9,6 @@ from schedlab.choices import NondeterminismError, ScheduleError, decode, encode
 from schedlab.explore import (
     Follow,
     check,
-    deepen,
     explore,
     reduce,
     replay,
@@ -63,21 +62,6 @@ def test_the_count_of_schedules_is_the_combinatorial_one(m, n):
     assert report.schedules == comb(m + n + 2, n + 1)
 
 
-def test_three_threads():
-    report = explore(Toy(*[takes("a", 1)] * 3, setup=make_locks), prune=False)
-    assert report.schedules == 720 // 8  # 6! / (2! 2! 2!)
-
-
-@pytest.mark.parametrize(("m", "n"), [(1, 1), (2, 3), (4, 4), (6, 5)])
-def test_pruning_leaves_one_schedule_for_each_order_of_the_critical_sections(m, n):
-    same = explore(Toy(takes("a", m), takes("a", n), setup=make_locks))
-    assert same.complete
-    assert same.histories == comb(m + n, n)
-    apart = explore(Toy(takes("a", m), takes("b", n), setup=make_locks))
-    assert apart.complete
-    assert apart.histories == 1
-
-
 def test_preemption_bounds():
     """With no preemption the threads only take turns where one ends: 2 orders."""
     case = Toy(takes("a", 4), takes("a", 4), setup=make_locks)
@@ -116,16 +100,6 @@ def test_finds_a_lost_update_and_replays_it_exactly():
     assert found.failure is not None
     with pytest.raises(ScheduleError, match="an update was lost"):
         replay(case, encode(found.failure.choices))
-
-
-def test_an_atomic_update_is_not_lost():
-    def update(state):
-        with state["a"]:
-            state["count"] += 1
-
-    case = Toy(update, update, setup=make_locks, after=both_counted)
-    assert explore(case).failure is None
-    assert search(case, range(50)).failure is None
 
 
 def test_finds_a_dead_lock_and_names_the_holders():
@@ -241,43 +215,6 @@ def test_a_poll_loop_that_nobody_ends_is_a_failure():
     assert report.failure.kind == "livelock"
 
 
-def test_polling_for_50_microseconds_of_the_virtual_clock_ends():
-    turns = []
-
-    def polls(state):
-        end = sync.monotonic() + 50e-6
-        count = 0
-        while sync.monotonic() < end:
-            sync.yield_thread()
-            count += 1
-        turns.append(count)
-
-    assert explore(Toy(polls, polls, setup=make_locks)).complete
-    assert set(turns) <= {1, 2}
-
-
-def test_threads_started_by_threads_and_idents():
-    seen = []
-
-    def starts(state):
-        def helper():
-            seen.append(sync.get_ident())
-            with state["a"]:
-                state["count"] = 1
-            state["bell"].ring()
-            sync.Doorbell().wait(3600.0)  # a daemon: it need not end
-
-        sync.start_thread("helper", helper)
-        state["bell"].wait(3600.0)
-        assert sync.get_ident() != seen[-1]
-        with state["a"]:
-            assert state["count"] == 1
-
-    report = explore(Toy(starts, setup=make_bell))
-    assert report.failure is None
-    assert report.complete
-
-
 def test_an_exception_of_a_thread_fails_the_run():
     def breaks(state):
         message = "broken"
@@ -295,32 +232,6 @@ def test_a_thread_that_ends_with_a_lock_fails_the_run():
 
     report = explore(Toy(lambda state: state["a"].acquire(), setup=named))
     assert report.failure.kind == "held"
-
-
-def test_a_lock_is_as_threading_lock():
-    def body(state):
-        lock = state["a"]
-        assert lock.acquire()
-        assert not lock.acquire(blocking=False)
-        assert not lock.acquire(timeout=0)
-        assert lock.locked()
-        lock.release()
-        assert not lock.locked()
-        with pytest.raises(RuntimeError):
-            lock.release()
-
-    assert explore(Toy(body, setup=make_locks)).failure is None
-
-
-def test_data_choices_are_explored():
-    seen = set()
-
-    def body(state):
-        s = state["scheduler"]
-        seen.add((s.choose(2, "first"), s.choose(3, "second")))
-
-    assert explore(Toy(body), prune=False).schedules == 6
-    assert len(seen) == 6
 
 
 def test_a_case_that_is_not_deterministic_is_reported():
@@ -358,12 +269,6 @@ def test_the_text_of_choices():
     for choices in ([], [1], [0, 0, 1], [0] * 12 + [3, 40, 0, 1], [35, 36]):
         assert decode(encode(choices)) == choices
     assert encode([0, 1, 0, 0]) == "01"
-
-
-def test_deepen_goes_on_to_all_schedules():
-    report = deepen(Toy(takes("a", 3), takes("a", 3), setup=make_locks))
-    assert report.complete
-    assert report.bound is None
 
 
 def test_runs_leave_nothing_behind():
