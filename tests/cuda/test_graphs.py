@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from hal.errors import OperationError
-from hal.native import CopyNode, EmptyNode, FillNode, HostCopyNode
+from hal.native import EmptyNode, FillNode
 
 
 def run(lab, instance, stream=None):
@@ -35,48 +35,6 @@ def instantiate(lab, end, nodes, dependencies):
         raise
     end.append((graph, instance))
     return instance
-
-
-def test_every_class_of_node_c4(lab, end):
-    array = lab.array(np.zeros(64, np.uint8))
-    source = np.arange(16, dtype=np.uint8)
-    at = array.ctypes.data
-    nodes = [
-        FillNode(at, 0xAABBCCDD11, 1, 16),
-        HostCopyNode(at + 16, source.ctypes.data, 16),
-        EmptyNode(),
-        CopyNode(at + 32, at, 32),
-        FillNode(at + 48, 0x10002, 2, 4),
-    ]
-    instance = instantiate(lab, end, nodes, [(), (), (0, 1), (2,), (3,)])
-    for _ in range(3):
-        array[:] = 0
-        run(lab, instance)
-        wanted = [0x11] * 16 + list(range(16))
-        assert array.tolist() == [*wanted, *wanted[:16], *[2, 0] * 4, *wanted[24:]]
-
-
-def test_nodes_change_in_place_c4(lab, end, simulator):
-    first, second = lab.array(np.zeros(8, np.uint32)), lab.array(np.zeros(8, np.uint32))
-    source = lab.array(np.arange(8, dtype=np.uint32))
-    nodes = [
-        FillNode(first.ctypes.data, 1, 4, 8),
-        CopyNode(second.ctypes.data, source.ctypes.data, 16),
-        EmptyNode(),
-    ]
-    instance = instantiate(lab, end, nodes, [(), (), (0, 1)])
-    before = simulator.calls("cuGraphInstantiateWithFlags")
-    assert before
-    run(lab, instance)
-    assert first.tolist() == [1] * 8
-    assert second.tolist() == [0, 1, 2, 3, 0, 0, 0, 0]
-    lab.device.update_graph(instance, 0, FillNode(first.ctypes.data + 16, 7, 4, 2))
-    lab.device.update_graph(instance, 1, CopyNode(second.ctypes.data, source.ctypes.data + 16, 8))
-    lab.device.update_graph(instance, 2, EmptyNode())
-    run(lab, instance)
-    assert first.tolist() == [1, 1, 1, 1, 7, 7, 1, 1]
-    assert second.tolist() == [4, 5, 2, 3, 0, 0, 0, 0]
-    assert simulator.calls("cuGraphInstantiateWithFlags") == before
 
 
 def test_instances_of_one_graph_are_independent_c4(lab, end):

@@ -41,22 +41,6 @@ def test_free_memory_is_told(lab):
     assert 0 < free <= total == lab.device.info.total_memory
 
 
-@pytest.mark.parametrize("width", [1, 2, 4])
-@pytest.mark.parametrize("offset", [0, 1, 3])
-@pytest.mark.parametrize("count", [1, 2, 257])
-def test_fills_of_every_width_c1(lab, width, offset, count):
-    """At any alignment that the width allows; higher bits of the pattern are left out."""
-    stream = lab.stream()
-    array = lab.array(np.zeros(2048, np.uint8))
-    start = offset * width
-    lab.device.bind()
-    lab.device.fill(stream, array.ctypes.data + start, 0xFEDCBA9876543210, width, count)
-    lab.finish()
-    wanted = np.zeros(2048, np.uint8)
-    wanted[start : start + width * count] = list(bytes.fromhex("10325476")[:width]) * count
-    assert np.array_equal(array, wanted)
-
-
 def test_two_devices_import_one_array_m1(open_lab, simulator):
     """It is pinned once, and as long as one of them needs it."""
     array = np.zeros(8192, np.uint8)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import threading
-import time
 
 import pytest
 from hip_harness import Arguments, words
@@ -94,26 +93,6 @@ def test_memory_is_located_by_kind(device):
     assert device.locate(4096) is None
 
 
-def test_copies_between_devices(open_device):
-    first, second = open_device(0), open_device(1)
-    assert first.can_access_peer(second)
-    assert first.can_access_peer(first)
-    first.bind()
-    source = first.allocate(4096, MemoryType.MANAGED)
-    stream = first.create_stream()
-    first.fill(stream, source, 0xDEADBEEF, 4, 1024)
-    second.bind()
-    target = second.allocate(4096, MemoryType.MANAGED)
-    first.bind()
-    first.copy_peer(stream, target, second, source, first, 4096)
-    first.synchronize_stream(stream)
-    assert words(target, 1024) == [0xDEADBEEF] * 1024
-    first.destroy_stream(stream)
-    first.free(source, MemoryType.MANAGED)
-    second.bind()
-    second.free(target, MemoryType.MANAGED)
-
-
 def test_enabling_a_peer_twice_is_no_error(open_device):
     from hal_hip._driver import hip  # noqa: PLC0415
 
@@ -154,39 +133,6 @@ def test_a_kernel_uses_the_memory_of_an_enabled_peer(open_device, image):
     second.destroy_stream(stream)
 
 
-def test_streams_of_different_devices_wait_for_each_other(open_device):
-    first, second = open_device(0), open_device(1)
-    first.bind()
-    one, event = first.create_stream(), first.create_event()
-    first.record_event(event, one)
-    second.bind()
-    two = second.create_stream()
-    second.wait_event(two, event)
-    second.synchronize_stream(two)
-    second.destroy_stream(two)
-    first.bind()
-    first.destroy_event(event)
-    first.destroy_stream(one)
-
-
-def test_others_streams_are_adopted_and_left_alone(device, shared):
-    from hal_hip._driver import call, hip  # noqa: PLC0415
-
-    theirs = call(hip.hipStreamCreateWithFlags, 0)
-    adopted = [device.adopt_stream(int(theirs)), device.adopt_stream(int(theirs))]
-    assert [device.export_stream(each) for each in adopted] == [int(theirs)] * 2
-    event = device.create_event()
-    for number, stream in enumerate(adopted):
-        device.fill(stream, shared, number + 1, 4, 8)
-        device.record_event(event, stream)
-        device.synchronize_stream(stream)
-        assert device.query_event(event)
-        assert words(shared, 8) == [number + 1] * 8
-        device.release_stream(stream)
-    device.destroy_event(event)
-    call(hip.hipStreamDestroy, theirs)
-
-
 @pytest.mark.parametrize("handle", [0, 1, 2])
 def test_the_default_streams_are_adopted(device, shared, handle):
     stream = device.adopt_stream(handle)
@@ -220,20 +166,6 @@ def test_others_events_are_waited_for_and_recorded(device, stream):
     assert call(hip.hipEventQuery, theirs) is None
     device.release_event(event)
     call(hip.hipEventDestroy, theirs)
-
-
-def test_timers_tell_the_time_between_two_points(device, stream, shared):
-    timers = [device.create_timer() for _ in range(2)]
-    began = time.perf_counter()
-    device.record_timer(timers[0], stream)
-    for _ in range(100):
-        device.fill(stream, shared, 1, 1, 4096)
-    device.record_timer(timers[1], stream)
-    device.synchronize_stream(stream)
-    assert 0 < device.elapsed(*timers) <= time.perf_counter() - began
-    assert device.elapsed(*timers) == -device.elapsed(*reversed(timers))
-    for timer in timers:
-        device.destroy_timer(timer)
 
 
 def test_occupancy_is_the_runtimes(device, image):

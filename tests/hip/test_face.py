@@ -80,22 +80,6 @@ assert bytes(name) == b"hipErrorNoBinaryForGpu"
     )
 
 
-def test_a_fault_stays_with_its_device(tmp_path):
-    check(
-        tmp_path,
-        """
-ok(hip.hipInit(0))
-library.gpusim_lose_device(0, 719)
-assert code(hip.hipDeviceSynchronize()) == 719
-assert code(hip.hipMalloc(64)) == 719
-assert ok(hip.hipGetDeviceCount()) == 2
-ok(hip.hipSetDevice(1))
-ok(hip.hipFree(ok(hip.hipMalloc(64))))
-""",
-        quiet=1,
-    )
-
-
 @pytest.mark.parametrize(
     ("program", "says"),
     [
@@ -115,25 +99,3 @@ event = ok(hip.hipEventCreateWithFlags(2))
     done = run(tmp_path, made + program)
     assert done.returncode < 0
     assert says in done.stderr
-
-
-def test_the_stepped_mode_runs_the_same_each_time(tmp_path):
-    program = """
-streams = [ok(hip.hipStreamCreateWithFlags(1)) for _ in range(4)]
-memory = ok(hip.hipMallocManaged(4096, 1))
-for round_ in range(8):
-    for number, stream in enumerate(streams):
-        ok(hip.hipMemsetD32Async(int(memory) + 4 * number, round_, 1, stream))
-for stream in streams:
-    ok(hip.hipStreamSynchronize(stream))
-text = ctypes.create_string_buffer(1 << 16)
-library.gpusim_history(text, len(text))
-print(text.value.decode())
-"""
-    texts = []
-    for seed in (1, 1, 2):
-        done = run(tmp_path, program, mode="stepped", seed=seed, tick_ms=0)
-        assert done.returncode == 0, done.stderr
-        texts.append(done.stdout)
-    assert texts[0] == texts[1]
-    assert texts[0] != texts[2]

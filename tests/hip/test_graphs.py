@@ -5,10 +5,10 @@ from __future__ import annotations
 import ctypes
 
 import pytest
-from hip_harness import Arguments, words
+from hip_harness import words
 
 from hal.errors import OperationError
-from hal.native import CopyNode, EmptyNode, FillNode, LaunchNode
+from hal.native import FillNode, LaunchNode
 
 N = 256
 
@@ -44,53 +44,6 @@ def run(device, stream, graph, times=1):
         device.launch_graph(stream, instance)
     device.synchronize_stream(stream)
     device.destroy_graph_instance(instance)
-
-
-def test_nodes_run_in_the_order_of_their_edges_c2(device, stream, shared, image):
-    module = device.load_module(image)
-    function = device.get_function(module, "add")
-    one, two = Arguments(shared, 10, N), Arguments(shared + 4 * N, 5, N)
-    nodes = [
-        FillNode(shared, 1, 4, N),
-        LaunchNode(function, (1, 1, 1), (N, 1, 1), 0, one.address),
-        EmptyNode(),
-        CopyNode(shared + 4 * N, shared, 4 * N),
-        LaunchNode(function, (1, 1, 1), (N, 1, 1), 0, two.address),
-        FillNode(shared + 8 * N, 0x0102, 2, 2 * N),
-    ]
-    graph = device.create_graph(nodes, [(), (0,), (1,), (2,), (3,), ()])
-    for held in (one, two):  # the call has copied them
-        for value in held.values:
-            value.value = 0
-    run(device, stream, graph, times=2)
-    assert words(shared, 3 * N) == [11] * N + [16] * N + [0x01020102] * N
-    device.destroy_graph(graph)
-    device.unload_module(module)
-
-
-def test_updates_count_from_the_next_launch_on_c4(device, stream, shared, image):
-    module = device.load_module(image)
-    function = device.get_function(module, "add")
-    first = Arguments(shared, 1, N)
-    nodes = [
-        FillNode(shared, 0, 4, N),
-        LaunchNode(function, (1, 1, 1), (N, 1, 1), 0, first.address),
-        CopyNode(shared + 4 * N, shared, 4 * N),
-    ]
-    graph = device.create_graph(nodes, [(), (0,), (1,)])
-    instance = device.instantiate_graph(graph)
-    device.destroy_graph(graph)  # the instance lives on
-    for round_ in range(1, 4):
-        device.update_graph(instance, 0, FillNode(shared, round_, 4, N))
-        arguments = Arguments(shared, 100, round_)
-        changed = LaunchNode(function, (1, 1, 1), (N, 1, 1), 0, arguments.address)
-        device.update_graph(instance, 1, changed)
-        device.update_graph(instance, 2, CopyNode(shared + 8 * N, shared, 4 * N))
-        device.launch_graph(stream, instance)
-        device.synchronize_stream(stream)
-        assert words(shared + 8 * N, N) == [100 + round_] * round_ + [round_] * (N - round_)
-    device.destroy_graph_instance(instance)
-    device.unload_module(module)
 
 
 def test_a_refused_update_raises_and_changes_nothing_c4(device, stream, shared, simulator):

@@ -48,19 +48,6 @@ def test_variables_and_the_width_of_a_wave(device, stream, shared, image):
         device.unload_module(module)
 
 
-def test_a_notification_comes_after_the_work(device, stream, shared):
-    """The function is plain C: it posts a semaphore of the system's (I6)."""
-    semaphore = ctypes.create_string_buffer(64)
-    C.sem_init(semaphore, 0, 0)
-    post = ctypes.cast(C.sem_post, ctypes.c_void_p).value
-    device.fill(stream, shared, 5, 4, 16)
-    for _ in range(3):
-        device.notify(stream, post, ctypes.addressof(semaphore))
-    for _ in range(3):
-        assert C.sem_wait(semaphore) == 0
-    assert words(shared, 16) == [5] * 16
-
-
 def test_waiting_makes_no_blocking_call(device, stream, simulator, shared):
     """The runtime may hold a lock of its own while it blocks."""
     gate, opened = threading.Event(), []
