@@ -285,6 +285,13 @@ def reserve(signals: tuple[Timepoint, ...]) -> None:
             semaphore._reserved = value
 
 
+def unreserve(signals: tuple[Timepoint, ...], before: tuple[int, ...]) -> None:
+    """Reserve what was reserved before, unless a higher value is by now; under the lock."""
+    for timepoint, value in zip(signals, before, strict=False):
+        if timepoint._semaphore._reserved == timepoint._value:
+            timepoint._semaphore._reserved = value
+
+
 def not_above(signals: tuple[Timepoint, ...]) -> InvalidArgumentError | None:
     """Return an error if a signal is not above all that is promised already (S1); the lock."""
     for timepoint in signals:

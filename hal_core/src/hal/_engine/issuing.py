@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from hal._base.failures import as_failure
 from hal._engine import timelines
-from hal._engine.backlog import claim_next, go_on, look_again, reserve
+from hal._engine.backlog import claim_next, go_on, look_again, reserve, unreserve
 from hal._engine.ending import abandon, finish, lose
 from hal._engine.operation import (
     DONE,
@@ -195,9 +195,7 @@ def take_back(step: Step, operation: Operation, reserved: tuple[int, ...]) -> No
     with timelines.lock:
         if queue._issuing is not operation:
             return  # a call that was interrupted has done it
-        for timepoint, value in zip(operation._signals, reserved, strict=False):
-            if timepoint._semaphore._reserved == timepoint._value:
-                timepoint._semaphore._reserved = value
+        unreserve(operation._signals, reserved)
         _release_waits(operation)
         look_again(queue, step, more=False)
 
