@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 from hal._base.failures import as_failure, keep, told
 from hal._buffers.buffer import Buffer
 from hal._engine import progress, steps, timelines
-from hal._engine.context import MemoryProvider
+from hal._engine.context import DeviceContext, MemoryProvider
 from hal._engine.ending import end
 from hal._engine.operation import DONE, FAILED, PENDING, STARVED, Operation
 from hal._engine.plan import Payload, Plan
@@ -34,7 +34,6 @@ from hal.native import MemoryType
 if TYPE_CHECKING:
     from numpy.typing import DTypeLike
 
-    from hal._engine.context import DeviceContext
     from hal._engine.fence import Waits
     from hal._engine.steps import Step
     from hal._engine.stream import StreamQueue

@@ -8,7 +8,7 @@ and all our queues wait for ours.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from hal._buffers import dlpack
 from hal._buffers.buffer import Buffer
 from hal._buffers.dlpack import HOST_DEVICE, HOST_KINDS, check_copy, describe_device
 from hal._engine.external import CUDA, ROCM, Captured, capture, is_external
+from hal._memory.core import DeviceCore
 from hal._memory.usage import WRITE
 from hal.arguments import ask, shown
 from hal.errors import (
@@ -26,10 +27,6 @@ from hal.errors import (
     UnimplementedError,
 )
 from hal.native import MemoryType
-
-if TYPE_CHECKING:
-    from hal._memory.core import DeviceCore
-
 
 _MANAGED: Final = 13
 _REFUSALS: Final = (BufferError, RuntimeError, TypeError, ValueError)

@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 
 from hal._commands.hazards import END, Access, Extents
-from hal._commands.slots import DIRECT
+from hal._commands.slots import DIRECT, Slots
 from hal._kernels.output import Output
 from hal._memory.access import check_buffer, late_address
+from hal._memory.extent import Extent
 from hal._memory.storage import Storage
 from hal._memory.usage import OUTPUT
 from hal._programs.elements import PLAIN, fits, refusal, same_elements, sure_dtypes
 from hal.arguments import as_items, as_mapping, shown
 from hal.errors import ArgumentTypeError, InvalidArgumentError
-
-if TYPE_CHECKING:
-    from hal._commands.slots import Slots
-    from hal._memory.extent import Extent
-
 
 Bindings: TypeAlias = Sequence[object] | Mapping[int, object]
 """A buffer, scalar or grid for each slot: in order, or by the slot's index."""

@@ -24,7 +24,7 @@ from hal._memory.extent import check_allocation
 from hal._transfers.collective_methods import Collectives
 from hal.arguments import as_choice, as_name
 from hal.errors import ArgumentTypeError, ClosedError, InvalidArgumentError
-from hal.native import IndirectLaunchNode, LaunchNode, MemoryType, PeerCopyNode
+from hal.native import IndirectLaunchNode, LaunchNode, MemoryType, NativeDevice, Node, PeerCopyNode
 
 if TYPE_CHECKING:
     from numpy.typing import DTypeLike
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from hal._kernels.dispatch import Grid
     from hal._kernels.executable import Kernel
     from hal._memory.storage import Storage
-    from hal.native import NativeDevice, Node
 
 
 _KINDS: Final = ("compute", "upload", "download")

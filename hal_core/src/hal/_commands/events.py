@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from hal._commands.lowering import Join
+from hal._commands.lowering import Join
 
 
 class CommandEvent:

@@ -4,32 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from hal._buffers.alloca import housing, run_housed, transients
 from hal._commands.collectives import Gathering
 from hal._commands.command_buffer import CommandBuffer
 from hal._engine import timelines
+from hal._engine.backlog import CheckedWaits
 from hal._engine.ending import recall
+from hal._engine.fence import Waits
 from hal._engine.operation import STARVED
 from hal._engine.plan import NOTHING, Payload
+from hal._engine.steps import Step
+from hal._engine.stream import StreamQueue
 from hal._engine.submission import Submission
 from hal._engine.submitting import submit_together
-from hal._engine.wait_lists import check_lists
+from hal._engine.wait_lists import Signals, check_lists
 from hal._memory import peers
+from hal._memory.core import DeviceCore
 from hal._memory.replay import Housed
+from hal._transfers.collectives import GroupLaunch
 from hal.errors import ArgumentTypeError, HalError, InvalidArgumentError
-
-if TYPE_CHECKING:
-    from hal._engine.backlog import CheckedWaits
-    from hal._engine.fence import Waits
-    from hal._engine.steps import Step
-    from hal._engine.stream import StreamQueue
-    from hal._engine.wait_lists import Signals
-    from hal._memory.core import DeviceCore
-    from hal._transfers.collectives import GroupLaunch
-    from hal.native_collectives import Participant
-
+from hal.native_collectives import Participant
 
 _T = TypeVar("_T")
 

@@ -17,12 +17,11 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from hal._base import sync
-from hal._commands.values import GRID
+from hal._commands.values import GRID, ValuePatch
 from hal._programs.parameters import ParameterBlock
 
 if TYPE_CHECKING:
     from hal._commands.bindings import Table
-    from hal._commands.values import ValuePatch
     from hal._memory.storage import Handle
     from hal._speedups import Rebinder
     from hal.native import Node

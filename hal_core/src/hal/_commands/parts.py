@@ -11,15 +11,13 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+from hal._commands.instances import Patch
 from hal._commands.lowering import Join, Order, lower
-
-if TYPE_CHECKING:
-    from hal._commands.instances import Patch
-    from hal._commands.values import ValuePatch
-    from hal._programs.parameters import ParameterBlock
-    from hal.native import Node
+from hal._commands.values import ValuePatch
+from hal._programs.parameters import ParameterBlock
+from hal.native import Node
 
 
 class Part(NamedTuple):

@@ -7,27 +7,24 @@ from collections.abc import Callable, Container, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from hal._base.failures import fresh, placed
-from hal._commands.instances import Instance, InstanceOwner, InstancePool, Lease, Replica
+from hal._commands.instances import Instance, InstanceOwner, InstancePool, Lease, Replica, SlotUses
 from hal._commands.rebinding import Plan, plan_of
 from hal._engine.plan import Payload
 from hal._kernels.indirect import run_on_host
 from hal._memory.peers import find_hosts
 from hal._memory.reaper import GRAPH, INSTANCE
 from hal._memory.replay import Replay
-from hal._memory.storage import Handle
+from hal._memory.storage import Handle, Storage
 from hal.errors import HalError, OperationError
-from hal.native import EmptyNode, FillNode, LaunchNode, MemoryType, PeerCopyNode
+from hal.native import EmptyNode, FillNode, LaunchNode, MemoryType, Node, PeerCopyNode
 
 if TYPE_CHECKING:
     from hal._commands.bindings import Late, SlotRules, Table
     from hal._commands.collectives import Gathering
-    from hal._commands.instances import SlotUses
     from hal._commands.lowering import Lowering
     from hal._engine.stream import StreamQueue
     from hal._memory.core import DeviceCore
-    from hal._memory.storage import Storage
     from hal._speedups import Rebinder
-    from hal.native import Node
     from hal.native_collectives import Participant
 
 

@@ -13,13 +13,12 @@ from typing import TYPE_CHECKING, Any, Final
 from hal._base import speedups
 from hal._commands.slots import DIRECT
 from hal._commands.values import Scalars
-from hal.native import LaunchNode
+from hal.native import LaunchNode, NativeDevice, Node
 
 if TYPE_CHECKING:
     from hal._commands.bindings import SlotRules
     from hal._commands.instances import Instance, Replica, SlotUses
     from hal._speedups import Rebinder
-    from hal.native import NativeDevice, Node
 
 
 _MOST_SLOTS: Final = 32

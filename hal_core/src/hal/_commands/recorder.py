@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, Final, Self, TypeAlias
+from typing import Any, Final, Self, TypeAlias
 
 from hal._base.failures import placed
 from hal._commands import nodes
 from hal._commands.events import CommandEvent
 from hal._commands.hazards import Access
+from hal._commands.instances import Patch
 from hal._commands.lowering import Order
 from hal._commands.nodes import Command
+from hal._commands.playback import Playback, Stages
 from hal._commands.slots import DIRECT, Slots
+from hal._commands.values import ValuePatch
+from hal._engine.stream import StreamQueue
+from hal._memory.core import DeviceCore
 from hal._memory.usage import WRITE
+from hal._programs.parameters import ParameterBlock
 from hal.arguments import as_choice, as_flag, as_name
 from hal.errors import (
     ArgumentTypeError,
@@ -21,16 +27,7 @@ from hal.errors import (
     InvalidArgumentError,
     UnimplementedError,
 )
-
-if TYPE_CHECKING:
-    from hal._commands.instances import Patch
-    from hal._commands.playback import Playback, Stages
-    from hal._commands.values import ValuePatch
-    from hal._engine.stream import StreamQueue
-    from hal._memory.core import DeviceCore
-    from hal._programs.parameters import ParameterBlock
-    from hal.native import Node
-
+from hal.native import Node
 
 _MODES: Final = ("auto", "graph", "stream")
 _HAZARDS: Final = ("auto", "manual")

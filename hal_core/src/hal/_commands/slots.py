@@ -11,7 +11,7 @@ import numpy as np
 from hal._base.checks import check_index, explain_range
 from hal._commands.hazards import END
 from hal._commands.temporaries import Arena, Life
-from hal._commands.values import Grids, Scalars, wrong_kind
+from hal._commands.values import Grids, Scalars, ValuePatch, ValueUse, wrong_kind
 from hal._memory.core import DeviceCore
 from hal._memory.extent import shape_of
 from hal._memory.storage import Transient
@@ -22,8 +22,6 @@ from hal.errors import ArgumentTypeError, ClosedError, InvalidArgumentError
 
 if TYPE_CHECKING:
     from numpy.typing import DTypeLike
-
-    from hal._commands.values import ValuePatch, ValueUse
 
 
 SlotSpecs: TypeAlias = (

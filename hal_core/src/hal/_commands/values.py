@@ -7,20 +7,16 @@ are equal if they have the same effect, and a number is converted once for each 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from hal._base.failures import placed
 from hal._kernels.dispatch import check_grid
+from hal._kernels.executable import Kernel
 from hal._kernels.packing import is_plain
 from hal._memory.extent import Extent
-from hal._programs.parameters import POINTERS, SIZED
+from hal._programs.parameters import POINTERS, SIZED, Parameter
 from hal.arguments import as_three
 from hal.errors import ArgumentTypeError, HalError, InvalidArgumentError
-
-if TYPE_CHECKING:
-    from hal._kernels.executable import Kernel
-    from hal._programs.parameters import Parameter
-
 
 GRID: Final = -1
 """The place of a grid, beside the indices of parameters."""

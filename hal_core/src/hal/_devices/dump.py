@@ -4,20 +4,16 @@ from __future__ import annotations
 
 import itertools
 import os
-from typing import TYPE_CHECKING, Final, Protocol, cast
+from collections.abc import Iterator
+from typing import Final, Protocol, cast
 
 from hal._devices import lifecycle
+from hal._devices.device import Device
 from hal._engine import explain, timelines
+from hal._engine.operation import Operation
+from hal._engine.stream import StreamQueue
 from hal.arguments import ask, shown
 from hal.errors import ArgumentTypeError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from hal._devices.device import Device
-    from hal._engine.operation import Operation
-    from hal._engine.stream import StreamQueue
-
 
 _DEVICES: Final = 16
 """The most devices reported, queues of each, and operations of each kind in a queue."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, SupportsIndex, TypeAlias
+from typing import Any, SupportsIndex, TypeAlias
 
 from hal._buffers.buffer import Buffer
 from hal._engine.plan import NOTHING, Payload
@@ -12,16 +12,13 @@ from hal._kernels.indirect import COUNTS_ALIGNMENT, COUNTS_SIZE, MAX_GRID, run_o
 from hal._kernels.launch_shape import check_block, three
 from hal._memory import peers
 from hal._memory.access import check_buffer, late_address, storage_of
+from hal._memory.core import DeviceCore
 from hal._memory.extent import Extent
 from hal._memory.storage import Storage
 from hal._memory.usage import DISPATCH, INDIRECT, READ, WRITE
 from hal._programs.parameters import ParameterBlock, Resolver
 from hal.errors import ArgumentTypeError, InvalidArgumentError
 from hal.native import IndirectLaunchNode
-
-if TYPE_CHECKING:
-    from hal._memory.core import DeviceCore
-
 
 Grid: TypeAlias = "int | Sequence[int] | Buffer"
 """One to three numbers, or memory that holds three of 32 bits when the kernel is launched."""

@@ -11,14 +11,11 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Container, Iterable
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
+from hal._memory.core import DeviceCore
 from hal.errors import DeviceLostError, HalError, OperationError
 from hal.native import IndirectLaunchNode
-
-if TYPE_CHECKING:
-    from hal._memory.core import DeviceCore
-
 
 MAX_GRID: Final = (2**31 - 1, 65535, 65535)
 """Blocks along x, y and z that every CUDA and HIP device takes (CUDA guide, table of limits)."""

@@ -5,20 +5,17 @@ from __future__ import annotations
 import math
 import re
 import struct
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 
 from hal._base.checks import check_index
 from hal._buffers.buffer import Buffer
+from hal._engine.fence import Waits
+from hal._memory.core import DeviceCore
 from hal._programs.printing import HEADER, OutputPlace
 from hal._programs.program import is_device
 from hal.errors import ArgumentTypeError, InvalidArgumentError, OperationError
-
-if TYPE_CHECKING:
-    from hal._engine.fence import Waits
-    from hal._memory.core import DeviceCore
-
 
 _WORD: Final = 8
 _LEAST: Final = HEADER + 64

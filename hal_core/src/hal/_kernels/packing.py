@@ -6,10 +6,9 @@ from typing import TYPE_CHECKING, Final, cast
 
 from hal._base import speedups
 from hal._memory.usage import DISPATCH, READ, WRITE
-from hal._programs.parameters import POINTERS, SIZED
+from hal._programs.parameters import POINTERS, SIZED, Parameter
 
 if TYPE_CHECKING:
-    from hal._programs.parameters import Parameter
     from hal._programs.signature import Signature
     from hal._speedups import Packer
 

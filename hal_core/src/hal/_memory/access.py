@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from hal._memory import peers
+from hal._memory.core import DeviceCore
 from hal._memory.extent import Extent, no_address
+from hal._memory.storage import Storage
 from hal._memory.usage import explain_refusal
 from hal.arguments import memory_hint
 from hal.errors import ArgumentTypeError, InvalidArgumentError, OperationError
-
-if TYPE_CHECKING:
-    from hal._memory.core import DeviceCore
-    from hal._memory.storage import Storage
 
 
 def check_buffer(

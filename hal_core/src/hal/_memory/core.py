@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from weakref import ref
 
+from hal._engine.context import DeviceContext
 from hal._engine.external import External
+from hal._memory.blocking import Lane
 from hal._memory.heap import Heap
+from hal._memory.settings import MemorySettings
 from hal._memory.staging import Staging
 from hal.errors import ClosedError
 from hal.native import DeviceInfo, NativeDevice
-
-if TYPE_CHECKING:
-    from hal._engine.context import DeviceContext
-    from hal._memory.blocking import Lane
-    from hal._memory.settings import MemorySettings
 
 
 class DeviceCore:

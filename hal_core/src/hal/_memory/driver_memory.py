@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from hal._base import sync
 from hal._engine import progress
+from hal._engine.context import DeviceContext
 from hal._memory.blocks import ASYNC, Block, check_countable
+from hal._memory.settings import MemorySettings
 from hal._memory.usage import MEMORY_TYPES
 from hal.errors import ClosedError, HalError
-
-if TYPE_CHECKING:
-    from hal._engine.context import DeviceContext
-    from hal._memory.settings import MemorySettings
 
 
 class DriverMemory:

@@ -6,9 +6,10 @@ import contextlib
 import weakref
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from hal._engine import progress
+from hal._engine.context import DeviceContext
 from hal._engine.steps import reentrant
 from hal._memory.blocks import CACHED, DIRECT, FOREIGN, LARGE, Block, Owner, Ticket, block_size
 from hal._memory.books import Books
@@ -22,9 +23,6 @@ from hal._memory.usage import MEMORY_TYPES
 from hal._memory.views import Adopted
 from hal.errors import HalError, OperationError, OutOfMemoryError
 from hal.native import MemoryType
-
-if TYPE_CHECKING:
-    from hal._engine.context import DeviceContext
 
 
 class Heap:

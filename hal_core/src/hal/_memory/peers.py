@@ -7,15 +7,20 @@ close cancels those that have not begun, and waits for the others.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable, Iterable
+from typing import Any, Final
 
 from hal._base import sync
 from hal._engine import progress, timelines
+from hal._engine.context import DeviceContext
 from hal._engine.ending import end, left_behind
 from hal._engine.operation import CANCELLED
 from hal._engine.plan import Payload
+from hal._engine.steps import Step
+from hal._engine.timelines import Work
 from hal._engine.visits import Visit, Visited, closed_before, visits_of
+from hal._memory.core import DeviceCore
+from hal._memory.extent import Extent
 from hal._memory.replay import Replay
 from hal._memory.storage import Storage, lend
 from hal._memory.usage import DISPATCH, explain_refusal
@@ -24,16 +29,6 @@ from hal.errors import (
     InvalidArgumentError,
     UnimplementedError,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from hal._engine.context import DeviceContext
-    from hal._engine.steps import Step
-    from hal._engine.timelines import Work
-    from hal._memory.core import DeviceCore
-    from hal._memory.extent import Extent
-
 
 _FEATURE: Final = "peer_access"
 _NAP_SECONDS: Final = 0.001

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from hal._engine.operation import Operation
 from hal._engine.plan import Plan
-
-if TYPE_CHECKING:
-    from hal._engine.operation import Operation
-    from hal._engine.visits import Visit
-    from hal._memory.storage import Transient
+from hal._engine.visits import Visit
+from hal._memory.storage import Transient
 
 
 class Replay(Plan):

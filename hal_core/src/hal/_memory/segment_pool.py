@@ -28,17 +28,13 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections import deque
-from typing import TYPE_CHECKING, Final, cast
+from typing import Final, cast
 
-from hal._engine.operation import is_behind, is_over
+from hal._engine.operation import Operation, is_behind, is_over
+from hal._engine.stream import StreamQueue
 from hal._memory.blocks import DIRECT, POOLED, Block, Ticket, aligned
+from hal._memory.storage import Transient
 from hal._memory.usage import MEMORY_TYPES
-
-if TYPE_CHECKING:
-    from hal._engine.operation import Operation
-    from hal._engine.stream import StreamQueue
-    from hal._memory.storage import Transient
-
 
 _SETTLED: Final = -1
 """The key of the pieces that anybody may use; that of the others is their queue's id."""

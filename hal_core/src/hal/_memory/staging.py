@@ -16,11 +16,13 @@ import contextlib
 import ctypes
 from collections import deque
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import Final, TypeAlias
 
 from hal._base import sync
 from hal._base.failures import fresh
 from hal._engine import progress
+from hal._engine.context import DeviceContext
+from hal._memory.heap import Heap
 from hal.errors import (
     ClosedError,
     DeviceLostError,
@@ -29,11 +31,6 @@ from hal.errors import (
     OutOfMemoryError,
 )
 from hal.native import MemoryType
-
-if TYPE_CHECKING:
-    from hal._engine.context import DeviceContext
-    from hal._memory.heap import Heap
-
 
 Mover: TypeAlias = Callable[[memoryview, int], None]
 """Copies all of a slot's memory from or to a position on the host's side; may block."""

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from hal._base.failures import keep
-from hal._engine.operation import is_behind, is_over
+from hal._engine.operation import Operation, is_behind, is_over
 from hal._memory.blocks import Ticket
 from hal._memory.reaper import UNLOAD
 from hal._memory.usage import MEMORY_TYPES
@@ -22,7 +22,6 @@ from hal.errors import ClosedError, OutOfMemoryError
 from hal.native import MemoryType
 
 if TYPE_CHECKING:
-    from hal._engine.operation import Operation
     from hal._engine.submission import Submission
     from hal._memory.extent import Extent
     from hal._memory.heap import Heap

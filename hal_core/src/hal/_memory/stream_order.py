@@ -14,24 +14,20 @@ from __future__ import annotations
 import contextlib
 from collections import deque
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 from hal._engine import progress
-from hal._engine.operation import is_behind
+from hal._engine.context import DeviceContext
+from hal._engine.operation import Operation, is_behind
+from hal._engine.stream import StreamQueue
 from hal._memory.blocks import ASYNC, Block, Ticket, aligned
-from hal._memory.segment_pool import Segment
+from hal._memory.books import Books
+from hal._memory.driver_memory import DriverMemory
+from hal._memory.reaper import Reaper
+from hal._memory.segment_pool import Segment, SegmentPool
+from hal._memory.storage import Transient
 from hal.errors import HalError, OutOfMemoryError
 from hal.native import MemoryType
-
-if TYPE_CHECKING:
-    from hal._engine.context import DeviceContext
-    from hal._engine.operation import Operation
-    from hal._engine.stream import StreamQueue
-    from hal._memory.books import Books
-    from hal._memory.driver_memory import DriverMemory
-    from hal._memory.reaper import Reaper
-    from hal._memory.segment_pool import SegmentPool
-    from hal._memory.storage import Transient
 
 
 class StreamOrder:

@@ -8,14 +8,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from hal.cpp_tokens import tokenize
 from hal.errors import CompilationError
-
-if TYPE_CHECKING:
-    from hal.native import CompileRequest
-
+from hal.native import CompileRequest
 
 _OURS: Final = r"(?:hal_cpu/|hal_prelude|hal_type_table|type_table|trace)\b"
 # Only our own text mentions these names, whatever line the compiler gives.

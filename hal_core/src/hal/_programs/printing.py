@@ -21,18 +21,13 @@ A record is a multiple of 8 bytes: its size; the thread and the block, three
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import count, repeat
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from hal._programs.nesting import nested_words
 from hal.cpp_tokens import Token, tokenize
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from hal.native import EntryPoint
-
+from hal.native import EntryPoint
 
 PARAMETER: Final = "hal_output"
 """The name of the hidden parameter."""

@@ -8,18 +8,14 @@ expressions over the parameters' own types, in two globals of the image.
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING, Final, NamedTuple
+from collections.abc import Sequence
+from typing import Final, NamedTuple
 
 from hal._programs.parameters import Parameter, element_name
 from hal._programs.printing import PARAMETER
 from hal._programs.signature import Signature
 from hal.errors import InvalidArgumentError
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from hal.native import EntryPoint
-
+from hal.native import EntryPoint
 
 _MAGIC: Final = int.from_bytes(b"hal\0", "little")
 _VERSION: Final = 3

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeVar
+from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
 from hal import bfloat16
+from hal._memory.core import DeviceCore
 from hal._memory.usage import TRANSFER_SOURCE, TRANSFER_TARGET
 from hal._programs.elements import same_elements
 from hal.arguments import as_choice, as_int, shown
 from hal.errors import ArgumentTypeError, InvalidArgumentError
 from hal.native_collectives import MESSAGES, REDUCTIONS, Participant, Step
-
-if TYPE_CHECKING:
-    from hal._memory.core import DeviceCore
 
 
 class Spot(Protocol):

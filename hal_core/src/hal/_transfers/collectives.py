@@ -17,7 +17,7 @@ from hal._engine.operation import DONE
 from hal._engine.plan import Payload
 from hal._engine.submission import Submission
 from hal._engine.submitting import start
-from hal._engine.wait_lists import check_lists
+from hal._engine.wait_lists import Signals, check_lists
 from hal._memory.access import check_buffer, late_address
 from hal._memory.views import view_of
 from hal._transfers.collective_checks import check, check_group
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from hal._engine.steps import Step as EngineStep
     from hal._engine.stream import StreamQueue
     from hal._engine.timelines import Timepoint
-    from hal._engine.wait_lists import Signals
     from hal._memory.core import DeviceCore
     from hal._memory.storage import Storage
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from typing import TYPE_CHECKING, Final, Self
+from typing import Final, Self
 
 import numpy as np
 
@@ -19,15 +19,12 @@ from hal._base.checks import check_index, check_range
 from hal._buffers.buffer import Buffer
 from hal._engine.plan import Payload
 from hal._memory.access import check_buffer, late_address
+from hal._memory.core import DeviceCore
+from hal._memory.storage import Storage
 from hal._memory.usage import TRANSFER_SOURCE, TRANSFER_TARGET
 from hal._memory.views import view_of
 from hal.arguments import as_path, shown
 from hal.errors import InvalidArgumentError, OperationError
-
-if TYPE_CHECKING:
-    from hal._memory.core import DeviceCore
-    from hal._memory.storage import Storage
-
 
 CHUNK: Final = 4 << 20
 """The most bytes that one system call moves."""

@@ -10,17 +10,14 @@ drivers enqueue copies from and to it.
 from __future__ import annotations
 
 import ctypes
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 from hal._engine.plan import Payload
+from hal._memory.core import DeviceCore
 from hal._memory.extent import no_address
 from hal._memory.storage import Storage
 from hal.errors import OperationError
 from hal.native import MemoryType
-
-if TYPE_CHECKING:
-    from hal._memory.core import DeviceCore
-
 
 Place: TypeAlias = tuple[int, Storage | None]
 """Bytes from the beginning of a storage, or an address where the storage is None."""
