@@ -6,9 +6,10 @@
 
 /* X(name): the keywords that shortcuts know, and the names of methods. */
 #define NAMES(X)                                                                                   \
-  X(alloca) X(args) X(bindings) X(block) X(copy) X(dealloca) X(dispatch) X(dtype) X(execute) X(fill)   \
-  X(grid) X(locked) X(memory) X(offset) X(queue) X(reads) X(shared_memory) X(signal) X(size)           \
-  X(source_offset) X(target_offset) X(timeout) X(wait) X(writes)
+  X(add) X(alloca) X(args) X(bindings) X(block) X(copy) X(dealloca) X(dispatch) X(dtype) X(execute)     \
+  X(fill) X(grid) X(locked) X(memory) X(offset) X(queue) X(read) X(reads) X(shared_memory) X(signal)   \
+  X(size) X(source_offset) X(target_offset) X(timeout) X(wait) X(write) X(writes) X(_download)         \
+  X(_execute) X(_upload)
 
 #define NAME_INDEX(name) NAME_##name,
 #define NAME_FIELD(name) PyObject *name;

@@ -13,8 +13,7 @@ static PyObject *lane_of(PyObject *flow, PyObject *device) {
   return lanes ? get(lanes, Lanes_compute) : NULL;
 }
 
-/* Return whether an object is a flow that nobody traces. */
-static bool is_plain(PyObject *flow) { return Py_TYPE(flow) == engine.Flow && is_none(flow, Flow_trace); }
+bool is_untraced(PyObject *flow) { return Py_TYPE(flow) == engine.Flow && is_none(flow, Flow_trace); }
 
 /* fill(flow, buffer, value, *, queue, wait, signal) */
 enum answer flow_fill_shortcut(PyObject *const *args, Py_ssize_t count, PyObject *names, PyObject **result) {
@@ -23,7 +22,7 @@ enum answer flow_fill_shortcut(PyObject *const *args, Py_ssize_t count, PyObject
   PyObject *options[OPTIONS] = {NULL};
   if (count != 3 || !read_options(args + count, names, known, options, OPTIONS)) return NOT_MINE;
   PyObject *flow = args[0], *buffer = args[1];
-  if (!is_plain(flow) || Py_TYPE(buffer) != engine.TrackedBuffer || is_given(options[QUEUE], Py_None)) return NOT_MINE;
+  if (!is_untraced(flow) || Py_TYPE(buffer) != engine.TrackedBuffer || is_given(options[QUEUE], Py_None)) return NOT_MINE;
   struct uses uses = {.flow = flow};
   PyObject *raw = raw_of(&uses, buffer, true), *history = get(buffer, TrackedBuffer_history);
   enum answer answer = NOT_MINE;
@@ -43,7 +42,7 @@ enum answer flow_dispatch_shortcut(PyObject *const *args, Py_ssize_t count, PyOb
   PyObject *options[OPTIONS] = {NULL};
   if (count != 2 || !read_options(args + count, names, known, options, OPTIONS)) return NOT_MINE;
   PyObject *flow = args[0], *kernel = args[1];
-  if (!is_plain(flow) || Py_TYPE(kernel) != engine.Kernel || is_given(options[QUEUE], Py_None)) return NOT_MINE;
+  if (!is_untraced(flow) || Py_TYPE(kernel) != engine.Kernel || is_given(options[QUEUE], Py_None)) return NOT_MINE;
   if (is_given(options[READS], engine.empty) || is_given(options[WRITES], engine.empty)) return NOT_MINE;
   PyObject *lane = lane_of(flow, get(kernel, Kernel__device));
   if (!lane) return NOT_MINE;
@@ -56,7 +55,7 @@ enum answer flow_dispatch_shortcut(PyObject *const *args, Py_ssize_t count, PyOb
   return answer;
 }
 
-static bool use_directly(struct uses *self, PyObject *accesses) {
+bool use_directly(struct uses *self, PyObject *accesses) {
   for (Py_ssize_t i = 0; i < PyList_GET_SIZE(accesses); i++)
     if (!add_use(self, PyList_GET_ITEM(accesses, i))) return false;
   return true;
@@ -69,7 +68,7 @@ enum answer flow_execute_shortcut(PyObject *const *args, Py_ssize_t count, PyObj
   PyObject *options[OPTIONS] = {NULL};
   if (count != 2 || !read_options(args + count, names, known, options, OPTIONS)) return NOT_MINE;
   PyObject *flow = args[0], *recording = args[1];
-  if (!is_plain(flow) || Py_TYPE(recording) != engine.Recording || is_given(options[QUEUE], Py_None)) return NOT_MINE;
+  if (!is_untraced(flow) || Py_TYPE(recording) != engine.Recording || is_given(options[QUEUE], Py_None)) return NOT_MINE;
   if (is_given(options[READS], engine.empty) || is_given(options[WRITES], engine.empty)) return NOT_MINE;
   PyObject *commands = get(recording, Recording_commands);
   if (!PyObject_TypeCheck(commands, engine.CommandBuffer)) return NOT_MINE;
@@ -131,7 +130,7 @@ static PyObject *copy_of(PyObject *tuple) {
 enum answer routine_shortcut(PyObject *const *args, Py_ssize_t count, PyObject *names, PyObject **result) {
   if (count != 1 || Py_TYPE(args[0]) != engine.Routine) return NOT_MINE;
   PyObject *flow = get(args[0], Routine__flow), *plain = get(args[0], Routine__plain);
-  if (!plain || plain == Py_None || !is_plain(flow)) return NOT_MINE;
+  if (!plain || plain == Py_None || !is_untraced(flow)) return NOT_MINE;
   Py_INCREF(plain);
   PyObject *what = PyTuple_GET_ITEM(plain, WHAT), *late = PyTuple_GET_ITEM(plain, LATE);
   PyObject *accesses = PyTuple_GET_ITEM(plain, ACCESSES), *lane = get(get(args[0], Routine__lanes), Lanes_compute);

@@ -1,5 +1,5 @@
 /* The engine's classes, and where their slots are. */
-#include "speedups.h"
+#include "arguments.h"
 
 #include <structmember.h>
 
@@ -60,7 +60,8 @@ static PyTypeObject *class_of(PyObject *classes, const char *name) {
 int install_flow(PyObject *classes) {
   FLOW_CLASSES(SET)
   FLOW_SLOTS(FIND)
-  return 0;
+  engine.waiting = PyTuple_Pack(1, names_of.wait);
+  return engine.waiting ? 0 : -1;
 }
 
 /* Take over the engine's classes (by name) and other parts (by name). Called once. */
@@ -107,6 +108,7 @@ int install_engine(PyObject *classes, PyObject *parts) {
   if (long_part(parts, "recent", &engine.recent) < 0) return -1;
   if (long_part(parts, "budget", &engine.budget) < 0) return -1;
   if (long_part(parts, "chunk", &engine.chunk) < 0) return -1;
+  if (long_part(parts, "small", &engine.small) < 0) return -1;
   if (long_part(parts, "part", &engine.part) < 0) return -1;
   if (long_part(parts, "most_blocks", &engine.most_blocks) < 0) return -1;
   if (long_part(parts, "most_blocks_yz", &engine.most_blocks_yz) < 0) return -1;

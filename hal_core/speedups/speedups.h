@@ -235,6 +235,26 @@ enum answer {
   X(History, writer)                                                                               \
   X(Lanes, compute)                                                                                \
   X(Lanes, device)                                                                                 \
+  X(Lanes, download)                                                                               \
+  X(Lanes, upload)                                                                                 \
+  X(BufferSet, buffers)                                                                            \
+  X(BufferSet, execution)                                                                          \
+  X(BufferSet, is_doubtful)                                                                        \
+  X(BufferSet, others)                                                                             \
+  X(BufferSet, reads)                                                                              \
+  X(BufferSet, uploads)                                                                            \
+  X(Pipeline, _closed)                                                                             \
+  X(Pipeline, _flow)                                                                               \
+  X(Pipeline, _lanes)                                                                              \
+  X(Pipeline, _most)                                                                               \
+  X(Pipeline, _reads)                                                                              \
+  X(Pipeline, _runs)                                                                               \
+  X(Pipeline, _sets)                                                                               \
+  X(Pipeline, recording)                                                                           \
+  X(ReadsInFlight, _limit)                                                                         \
+  X(ReadsInFlight, _lock)                                                                          \
+  X(ReadsInFlight, _sizes)                                                                         \
+  X(ReadsInFlight, _total)                                                                         \
   X(Recording, commands)                                                                           \
   X(Recording, direct)                                                                             \
   X(Recording, uses)                                                                               \
@@ -291,7 +311,16 @@ static inline long long number(PyObject *object, enum slot slot) {
 
 /* X(name): the classes, as the module's `install` and `install_flow` take them. */
 #define CLASSES(X) CORE_CLASSES(X) FLOW_CLASSES(X)
-#define FLOW_CLASSES(X) X(Flow) X(History) X(Lanes) X(Recording) X(Routine) X(TrackedBuffer)
+#define FLOW_CLASSES(X)                                                                            \
+  X(BufferSet)                                                                                     \
+  X(Flow)                                                                                          \
+  X(History)                                                                                       \
+  X(Lanes)                                                                                         \
+  X(Pipeline)                                                                                      \
+  X(ReadsInFlight)                                                                                 \
+  X(Recording)                                                                                     \
+  X(Routine)                                                                                       \
+  X(TrackedBuffer)
 #define CORE_CLASSES(X)                                                                                 \
   X(CommandBuffer)                                                                                 \
   X(FillNode)                                                                                      \
@@ -330,7 +359,8 @@ static inline long long number(PyObject *object, enum slot slot) {
   X(Timeline)                                                                                      \
   X(Timepoint)                                                                                     \
   X(Transient)                                                                                     \
-  X(Waiters)
+  X(Waiters)                                                                                       \
+  X(ndarray)
 
 /* Return whether a type is called with keywords, which none here takes; then an exception is set. */
 bool has_keywords(PyTypeObject *type, PyObject *keywords);
@@ -353,6 +383,7 @@ extern struct engine {
   PyObject *append, *popleft;                             /* names of methods of a deque */
   PyObject *acquire, *release, *is_owned;                 /* and of a lock */
   PyObject *empty;                                        /* () */
+  PyObject *waiting;                                      /* ("wait",) */
   PyObject *without_waiting; /* (False,), so that taking the lock under another allocates nothing */
   PyObject *put_off; /* a dict of the calls that are put off: later ones must not overtake them */
   long denied_write, denied_read; /* bits of a buffer's rights that a dispatch needs */
@@ -366,6 +397,7 @@ extern struct engine {
   long harvest_mask;
   long budget;                    /* operations that one signal issues itself */
   long chunk;                     /* the most bytes of one native fill */
+  long small;                     /* of a write, which captures them */
   long part;                      /* and of a copy that blocks, which no Ctrl-C ends */
   long most_blocks, most_blocks_yz; /* of a grid: in x, and in each of the others */
 } engine;
@@ -566,11 +598,16 @@ enum answer execute_shortcut(PyObject *const *, Py_ssize_t, PyObject *, PyObject
 enum answer flow_fill_shortcut(PyObject *const *, Py_ssize_t, PyObject *, PyObject **);
 enum answer flow_dispatch_shortcut(PyObject *const *, Py_ssize_t, PyObject *, PyObject **);
 enum answer flow_execute_shortcut(PyObject *const *, Py_ssize_t, PyObject *, PyObject **);
+enum answer run_shortcut(PyObject *const *, Py_ssize_t, PyObject *, PyObject **);
+enum answer check_read_shortcut(PyObject *const *, Py_ssize_t, PyObject *, PyObject **);
+enum answer add_read_shortcut(PyObject *const *, Py_ssize_t, PyObject *, PyObject **);
 enum answer routine_shortcut(PyObject *const *, Py_ssize_t, PyObject *, PyObject **);
 enum answer at_shortcut(PyObject *const *, Py_ssize_t, PyObject *, PyObject **);
 enum answer signal_shortcut(PyObject *const *, Py_ssize_t, PyObject *, PyObject **);
 enum answer copy_shortcut(PyObject *const *, Py_ssize_t, PyObject *, PyObject **);
 enum answer submit_shortcut(PyObject *const *, Py_ssize_t, PyObject *, PyObject **);
+enum answer queue_read_shortcut(PyObject *const *, Py_ssize_t, PyObject *, PyObject **);
+enum answer queue_write_shortcut(PyObject *const *, Py_ssize_t, PyObject *, PyObject **);
 enum answer read_shortcut(PyObject *const *, Py_ssize_t, PyObject *, PyObject **);
 enum answer write_shortcut(PyObject *const *, Py_ssize_t, PyObject *, PyObject **);
 enum answer wait_before_shortcut(PyObject *const *, Py_ssize_t, PyObject *, PyObject **);

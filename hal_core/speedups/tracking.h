@@ -6,6 +6,9 @@
 
 enum { MOST_USES = 32 };
 
+/* Return whether an object is a flow that nobody traces. */
+bool is_untraced(PyObject *flow);
+
 struct uses {
   PyObject *flow, *of_slots; /* borrowed: a list of what is done with each slot of a recording */
   bool takes_raw;            /* other buffers, too: their uses are there already */
@@ -17,6 +20,9 @@ void let_uses_go(struct uses *self);
 
 /* Add an access; false for too many. */
 bool add_use(struct uses *self, PyObject *access);
+
+/* Add the accesses of a list. */
+bool use_directly(struct uses *self, PyObject *accesses);
 
 /* Add the use of a tracked buffer of the flow; return the raw one, borrowed, or NULL for anything else. */
 PyObject *raw_of(struct uses *self, PyObject *buffer, bool is_written);

@@ -1,5 +1,5 @@
 /* Copies: those that a queue submits, and those that the calling thread makes and waits for (rules Q4, M1). */
-#include "arguments.h" /* Python.h comes before the system's headers */
+#include "host_arrays.h" /* Python.h comes before the system's headers */
 
 /* Whether copies from and to a storage never block while the interpreter lock is kept: it is memory of
  * hal's own, pinned or the device's. None stands for memory that was pinned for the copy. */
@@ -89,6 +89,90 @@ enum answer copy_shortcut(PyObject *const *args, Py_ssize_t count, PyObject *nam
   Py_DECREF(source);
   Py_DECREF(target);
   return answer;
+}
+
+bool view_of(PyObject *array, bool is_written, Py_buffer *view) {
+  if (Py_TYPE(array) != engine.ndarray) return false;
+  if (!PyObject_GetBuffer(array, view, is_written ? PyBUF_WRITABLE : PyBUF_SIMPLE)) return true;
+  PyErr_Clear(); /* it has gaps, or is read-only */
+  return false;
+}
+
+bool is_alike(PyObject *array, PyObject *buffer) {
+  PyObject *dtype = PyObject_GetAttr(array, names_of.dtype);
+  if (!dtype) PyErr_Clear();
+  Py_XDECREF(dtype); /* the array has it */
+  return dtype && (dtype == get(buffer, Extent__dtype) || dtype == engine.bytes);
+}
+
+/* Return whether a copy of host memory to or from a buffer, from `start` bytes on, is the plain case. */
+static bool is_plain_move(PyObject *queue, PyObject *buffer, long long start, size_t size) {
+  long long rest = number(buffer, Extent__size) - start;
+  return can_copy(queue) && is_true(device_of(queue), DeviceCore__pageable) && size && start >= 0 &&
+         rest >= (long long)size && (long long)size <= engine.chunk;
+}
+
+enum answer write_bytes(PyObject *queue, PyObject *buffer, long long start, const Py_buffer *host,
+                        const struct order *order, PyObject **result) {
+  PyObject *device = device_of(queue), *storage;
+  uintptr_t address = device ? address_of(device, buffer, engine.denied_target, &storage) : 0;
+  size_t size = (size_t)host->len;
+  if (!address || (long)size > engine.small || !is_plain_move(queue, buffer, start, size)) return NOT_MINE;
+  Py_INCREF(storage); /* the collector may run code that closes the buffer */
+  PyObject *captured = PyBytes_FromStringAndSize(host->buf, host->len);
+  PyObject *resources = captured ? PyTuple_Pack(3, storage, Py_None, captured) : NULL;
+  enum answer answer = RAISED;
+  if (resources) {
+    uintptr_t source = (uintptr_t)PyBytes_AS_STRING(captured);
+    struct native_call call = {.kind = CALL_COPY, .copy = {address + (uintptr_t)start, source, size}};
+    answer = submit(queue, names_of.write, &call, resources, order, result);
+  }
+  Py_XDECREF(resources);
+  Py_XDECREF(captured);
+  Py_DECREF(storage);
+  return answer;
+}
+
+enum answer read_bytes(PyObject *queue, PyObject *buffer, long long start, const Py_buffer *host,
+                       const struct order *order, PyObject **result) {
+  PyObject *device = device_of(queue), *storage;
+  uintptr_t address = device ? address_of(device, buffer, engine.denied_source, &storage) : 0;
+  size_t size = (size_t)host->len;
+  if (!address || !is_plain_move(queue, buffer, start, size)) return NOT_MINE;
+  Py_INCREF(storage); /* as above */
+  PyObject *resources = PyTuple_Pack(3, Py_None, storage, host->obj);
+  enum answer answer = RAISED;
+  struct native_call call = {.kind = CALL_COPY, .copy = {(uintptr_t)host->buf, address + (uintptr_t)start, size}};
+  if (resources) answer = submit(queue, names_of.read, &call, resources, order, result);
+  Py_XDECREF(resources);
+  Py_DECREF(storage);
+  return answer;
+}
+
+/* write and read(queue, buffer, array, *, offset, wait, signal) */
+static enum answer transfer(PyObject *const *args, Py_ssize_t count, PyObject *names, bool to_host, PyObject **result) {
+  enum { OFFSET, WAIT, SIGNAL, OPTIONS };
+  static const int known[OPTIONS] = {NAME_offset, NAME_wait, NAME_signal};
+  PyObject *options[OPTIONS] = {NULL};
+  long long start = 0;
+  Py_buffer host;
+  if (count != 3 || !read_options(args + count, names, known, options, OPTIONS)) return NOT_MINE;
+  if (options[OFFSET] && !small_int(options[OFFSET], &start)) return NOT_MINE;
+  if (!PyObject_TypeCheck(args[1], engine.Extent) || !view_of(args[2], to_host, &host)) return NOT_MINE;
+  struct order order = {options[WAIT], options[SIGNAL], NULL};
+  enum answer answer = NOT_MINE;
+  if (is_alike(args[2], args[1]))
+    answer = (to_host ? read_bytes : write_bytes)(args[0], args[1], start, &host, &order, result);
+  PyBuffer_Release(&host);
+  return answer;
+}
+
+enum answer queue_write_shortcut(PyObject *const *args, Py_ssize_t count, PyObject *names, PyObject **result) {
+  return transfer(args, count, names, false, result);
+}
+
+enum answer queue_read_shortcut(PyObject *const *args, Py_ssize_t count, PyObject *names, PyObject **result) {
+  return transfer(args, count, names, true, result);
 }
 
 /* submit(queue, kind, (function, arguments, resources), wait, signal, is_host): for the copies of other

@@ -7,7 +7,7 @@ import sys
 import threading
 
 import numpy as np
-from shortcut_harness import SOURCE, Calls, main, warm
+from shortcut_harness import SOURCE, Calls, Interrupt, main, warm
 
 import hal
 from hal.flow import Context, Flow, Step
@@ -78,6 +78,115 @@ def case_plain_calls_take_no_python(device):
     assert type(last) is hal.Submission
     assert [each.numpy()[0] for each in one.buffers] == [3, 8, 5, 3]
     assert one.named[1].numpy()[0] == (5 + 1) + (5 + 1) + (2 + 1)
+
+
+class Pipes:
+    """A pipeline whose recording adds what goes in to what a tracked buffer has."""
+
+    def __init__(self, device, **options):
+        self.one = one = Setting(device, **options)
+        one.flow.trace = None
+        with one.flow.record(slots=[("i4", 16), ("i4", 16)]) as commands:
+            x, y = commands.slots
+            commands.dispatch(one.kernel, grid=1, args=(x, y, 1, 0.0))
+            commands.dispatch(one.kernel, grid=1, args=(x, one.buffers[3], 0, 0.0))
+            commands.dispatch(one.kernel, grid=1, args=(one.buffers[3], y, 0, 0.0))
+        self.pipeline = one.flow.pipeline(commands, depth=2)
+        self.data = np.arange(4, dtype=np.int32)
+        self.found = [np.zeros(4, np.int32) for _ in range(6)]
+        for _ in range(6):
+            self.run(0)
+        self.pipeline.wait(30)
+        one.flow.trace = options.get("trace")
+
+    def run(self, index):
+        return self.pipeline.run({0: self.data, 1: ZEROS}, {1: self.found[index]})
+
+
+def case_a_pipeline_takes_no_python(device):
+    one = Pipes(device)
+    with Calls() as calls:
+        ends = [one.run(index) for index in range(6)]
+        (last,) = one.pipeline.run({0: one.data, 1: ZEROS}, {})
+    if device._pageable:
+        assert calls.names.keys() <= {"Pipes.run"}, calls.names
+    assert not {"Pipeline.run", "Flow.run"} & calls.names.keys(), calls.names
+    assert [end.kind for (end,) in ends] == ["read"] * 6
+    assert last.kind == "execute"
+    one.pipeline.wait(30)
+    for number, found in enumerate(one.found, 7):
+        assert found.tolist() == [each + 1 + number * each for each in range(4)]
+
+
+def history_of(submission):
+    """Return what an operation is, and the same of all that it comes after."""
+    return submission.kind, sorted(map(history_of, submission._dependencies or ()))
+
+
+def case_a_run_waits_for_what_it_waits_for_in_python(device):
+    """With a trace Python makes each run."""
+    if not device._pageable:  # reads are host operations, which nobody can hold
+        return
+    found = []
+    for options in ({}, {"trace": lambda *_: None}):
+        one, ends = Pipes(device, **options), []
+        with Holds(device._native) as holds, Calls() as calls:
+            for queue in (device.queues.upload, device.queues.compute, device.queues.download):
+                holds.hold(queue._stream)
+            for index in range(6):
+                ends += one.run(index) if index != 2 else one.pipeline.run({0: one.data}, {})
+            found.append([history_of(end) for end in ends])
+        assert calls.names["Pipeline._submit"] == (6 if options else 0), calls.names
+        one.pipeline.wait(30)
+    assert found[0] == found[1], found
+
+
+def case_a_run_that_cannot_be_made_is_refused(device):
+    one = Pipes(device)
+    constant, gate = np.zeros(4, np.int32), hal.create_semaphore()
+    constant.flags.writeable = False
+    one.one.flow.fill(one.one.buffers[3], 0, wait=gate.at(1))
+    one.run(0)
+    strange = np.zeros(5, np.int32)
+    for inputs, outputs in (
+        ({0: one.found[0], 1: ZEROS}, {1: one.found[1]}),  # which is still being filled
+        ({0: one.found[0][1:3], 1: ZEROS}, {1: one.found[1]}),
+        ({0: strange, 1: ZEROS}, {1: one.found[1]}),
+        ({0: one.data, 1: ZEROS}, {1: constant}),
+        ({0: one.data, 1: ZEROS}, {1: strange}),
+        ({0: one.data, 2: ZEROS}, {1: one.found[1]}),
+        ({0: one.data, 1: ZEROS}, {-1: one.found[1]}),
+    ):
+        try:
+            one.pipeline.run(inputs, outputs)
+        except hal.errors.InvalidArgumentError:
+            continue
+        raise AssertionError(inputs)
+    gate.signal(1)
+    one.run(2)
+    one.pipeline.wait(30)
+    read, other = bytearray(16), np.arange(4, dtype=np.float32)
+    (end,) = one.pipeline.run({0: other, 1: ZEROS.tobytes()}, {1: read})  # which Python takes
+    end.wait(30)
+    assert np.frombuffer(read, np.int32)[0] >= 1
+    one.pipeline.close()
+    try:
+        one.run(0)
+    except hal.errors.ClosedError:
+        return
+    raise AssertionError(one.pipeline)
+
+
+def case_an_interrupted_run_leaves_its_set_doubtful(device):
+    one = Pipes(device)
+    for name in ("ReadsInFlight.add", "Pipeline._download"):
+        with Interrupt(name):
+            one.pipeline.run({0: one.data, 1: ZEROS}, {1: bytearray(16)})
+        assert [each.is_doubtful for each in one.pipeline._sets].count(True) == 1
+        one.run(0)
+        one.run(1)
+        one.pipeline.wait(30)
+        assert not any(each.is_doubtful for each in one.pipeline._sets)
 
 
 def unusual(one, device):

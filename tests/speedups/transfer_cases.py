@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 import threading
+import weakref
 from collections import Counter
 
 import numpy as np
 from shortcut_harness import Calls, fails, main, warm
 
 import hal
-from hal.errors import ClosedError, DeadlineExceededError, InvalidArgumentError, OperationError
+from hal._transfers.transfers import SMALL
+from hal.errors import (
+    ArgumentTypeError,
+    ClosedError,
+    DeadlineExceededError,
+    InvalidArgumentError,
+    OperationError,
+)
+from hal_conformance.calls import Holds
 
 ARGUMENTS = Counter({"Buffer.numpy": 1, "check_buffer": 1, "storage_of": 1})
 """What is left in Python of a blocking read: its arguments."""
@@ -137,6 +147,85 @@ def case_updates_take_the_bytes_of_the_call_q4(device):
     go.signal(1)
     last.wait()
     assert buffer.numpy().tolist() == [(number + 2) % 256 for number in range(256)]
+
+
+def case_arrays_are_copied_without_python_q4(device):
+    """Where the device copies pageable memory: a write captures it, a read keeps its array."""
+    if not device._pageable:
+        return
+    warm(device)
+    queue, buffer = device.queue, device.allocate(16, dtype=np.int32)
+    data, found = np.arange(4, dtype=np.int32), np.zeros((1, 2), np.int32)
+    kept = weakref.ref(found)
+    with Calls() as calls:
+        first = queue.write(buffer, data, wait=[])
+        data += 1
+        second = queue.write(buffer, data[:2].view(np.uint8), offset=8, wait=(first,))
+        third = queue.read(buffer, found, offset=4, wait=second, signal=())
+    assert not calls.names, calls.names
+    assert (first.kind, third.kind) == ("write", "read")
+    third.wait(30)
+    assert found.tolist() == [[1, 1]]
+    assert buffer.numpy().tolist() == [0, 1, 1, 2]
+    with Holds(device._native) as holds:
+        holds.hold(queue._stream)
+        last = queue.read(buffer, found)
+        del found
+        gc.collect()
+        assert kept() is not None
+    last.wait(30)
+    device.wait_idle(30)
+    del last
+    gc.collect()
+    assert kept() is None
+
+
+def case_other_arrays_are_copied_by_python_q4(device):
+    """Or refused."""
+    buffer, wide = device.upload(np.zeros(4, np.int32)), np.arange(8, dtype=np.int32)
+    constant = np.zeros(4, np.int32)
+    constant.flags.writeable = False
+    read_only, closed = device.allocate(16, access="read"), device.allocate(16)
+    closed.close()
+    for method, to, array, options, error in (
+        ("write", buffer, wide[::2], {}, InvalidArgumentError),
+        ("write", buffer, wide, {}, InvalidArgumentError),
+        ("write", buffer, wide[:4], {"offset": 4}, InvalidArgumentError),
+        ("write", buffer, wide[:4], {"offset": -4}, InvalidArgumentError),
+        ("write", buffer, wide[:4].astype(np.float32), {}, ArgumentTypeError),
+        ("write", read_only, wide[:4].view(np.uint8), {}, InvalidArgumentError),
+        ("write", closed, wide[:4], {}, ClosedError),
+        ("write", buffer, buffer, {}, ArgumentTypeError),
+        ("read", buffer, wide[::2], {}, InvalidArgumentError),
+        ("read", buffer, constant, {}, InvalidArgumentError),
+        ("read", buffer, wide[:4].view(np.float32), {}, ArgumentTypeError),
+        ("write", buffer, wide[:4].view(np.uint32), {}, None),
+        ("write", buffer, wide[:4].view(type("Array", (np.ndarray,), {})), {}, None),
+        ("write", buffer, wide[:0], {}, None),
+        ("write", buffer, wide[:1], {"offset": np.int64(4)}, None),
+        ("read", buffer, memoryview(wide[:4]), {}, None),
+    ):
+        raised = None
+        try:
+            with Calls() as calls:
+                getattr(device.queue, method)(to, array, **options).wait(30)
+        except hal.HalError as caught:
+            raised = type(caught)
+        assert raised is error, (method, array, options, raised)
+        assert f"Queue.{method}" in calls.names, (method, array, options)
+
+
+def case_a_large_array_is_written_from_where_it_is_q4(device):
+    """No copy of it is made: what it holds when the write runs counts."""
+    if not device._pageable:
+        return
+    data, go = np.zeros(SMALL + 1, np.uint8), hal.create_semaphore()
+    buffer = device.allocate(data.size)
+    last = device.queue.write(buffer, data, wait=go.at(1))
+    data += 1
+    go.signal(1)
+    last.wait(30)
+    assert (buffer.numpy() == 1).all()
 
 
 def case_a_copy_in_memory_of_an_alloca_is_ordered_m3(device):

@@ -44,7 +44,7 @@ from hal._memory.reaper import Reaper
 from hal._memory.segment_pool import RECENT, Piece, Segment, SegmentPool
 from hal._memory.storage import MANY_USES, Handle, Storage, Transient
 from hal._memory.usage import DISPATCH, READ, TRANSFER_SOURCE, TRANSFER_TARGET, WRITE
-from hal._transfers.transfers import CHUNK
+from hal._transfers.transfers import CHUNK, SMALL
 from hal.native import FillNode, LaunchNode, MemoryType
 
 _CLASSES: Final[tuple[type, ...]] = (
@@ -64,7 +64,7 @@ _CLASSES: Final[tuple[type, ...]] = (
         Playback,
         Replica,
     ),
-    *(Storage, StreamQueue, Submission, Timeline, Timepoint, Transient, Waiters),
+    *(Storage, StreamQueue, Submission, Timeline, Timepoint, Transient, Waiters, np.ndarray),
 )
 
 _METHODS: Final[tuple[tuple[type | ModuleType, str, str], ...]] = (
@@ -74,6 +74,8 @@ _METHODS: Final[tuple[tuple[type | ModuleType, str, str], ...]] = (
     (Queue, "dispatch", "dispatch"),
     (Queue, "execute", "execute"),
     (Queue, "fill", "fill"),
+    (Queue, "read", "queue_read"),
+    (Queue, "write", "queue_write"),
     (Semaphore, "at", "at"),
     (Semaphore, "signal", "signal"),
     (Semaphore, "wait", "wait"),
@@ -114,6 +116,7 @@ def install() -> None:
         "harvest_mask": HARVEST_MASK,
         "budget": progress.BUDGET,
         "chunk": CHUNK,
+        "small": SMALL,
         "part": blocking.PART,
         "most_blocks": MAX_GRID[0],
         "most_blocks_yz": min(MAX_GRID[1:]),

@@ -6,7 +6,8 @@ import contextlib
 import ctypes
 import threading
 import zlib
-from bisect import bisect_left, insort
+from bisect import bisect_left
+from operator import itemgetter
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -162,12 +163,11 @@ class ReadsInFlight:
     begins at most so much before them. So neither costs more while many are on their way.
     """
 
-    __slots__ = ("_count", "_limit", "_lock", "_sizes", "_total")
+    __slots__ = ("_limit", "_lock", "_sizes", "_total")
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._sizes: dict[int, list[_Read]] = {}
-        self._count = 0
         self._total = 0
         self._limit = _MANY
 
@@ -180,8 +180,13 @@ class ReadsInFlight:
         with self._lock:
             # The submission keeps the memory alive as long as it matters.
             alike = self._sizes.setdefault(size.bit_length(), [])
-            self._count += 1  # no two are equal before their submissions, which have no order
-            insort(alike, (start, self._count, start + size, submission))
+            index = bisect_left(alike, start, key=_START)
+            read = (start, start + size, submission)
+            before = alike[index] if index < len(alike) else None
+            if before is not None and before[:2] == read[:2] and before[-1].done:
+                alike[index] = read
+                return
+            alike.insert(index, read)
             self._total += 1
             if self._total > self._limit:
                 self._forget()
@@ -193,9 +198,9 @@ class ReadsInFlight:
         low, high = _bounds(host)
         with self._lock:
             for bits, reads in self._sizes.items():
-                begin = bisect_left(reads, (low - (1 << bits),))
+                begin = bisect_left(reads, low - (1 << bits), key=_START)
                 for index in range(begin, len(reads)):  # islice would pass by those before
-                    start, _, stop, submission = reads[index]
+                    start, stop, submission = reads[index]
                     if start >= high:
                         break
                     if low < stop and not submission.done:
@@ -215,8 +220,10 @@ class ReadsInFlight:
         self._limit = max(_MANY, 2 * self._total)
 
 
-_Read: TypeAlias = tuple[int, int, int, hal.Submission]
-"""The first address of an array, a number of its own, the address behind it, and what fills it."""
+_Read: TypeAlias = tuple[int, int, hal.Submission]
+"""The first address of an array, the address behind it, and what fills it."""
+
+_START: Final = itemgetter(0)
 
 
 def _address(target: Any) -> int:  # noqa: ANN401

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import itertools
 import time
 from collections.abc import Collection, Mapping, Sequence
@@ -19,13 +18,13 @@ from hal.flow.recordings import Recording, bound, direct_accesses
 from hal.flow.tracking import Access, Lanes
 from hal.flow.transfers import Transfers
 
-__all__ = ["Pipeline"]
+__all__ = ["BufferSet", "Pipeline"]
 
 
 _DEEPEST: Final = 1024
 
 
-class _Set:
+class BufferSet:
     """The buffers that one input in flight uses, and their last users.
 
     Nobody else has these buffers, so the waits are known beforehand,
@@ -39,12 +38,12 @@ class _Set:
     __slots__ = ("buffers", "execution", "is_doubtful", "others", "reads", "uploads")
 
     def __init__(self, device: hal.Device, slots: Sequence[hal.Slot]) -> None:
-        self.buffers = [
+        self.buffers: list[Any] = [
             None if slot.size is None else device.allocate(slot.size, dtype=slot.dtype)
             for slot in slots
         ]
         self.uploads: list[hal.Submission] = []  # since the last execution
-        self.execution: list[hal.Submission] = []  # the last one, if any
+        self.execution: tuple[hal.Submission, ...] = ()  # the last one, if any
         self.reads: dict[int, hal.Submission] = {}  # of the last execution's results
         self.others: list[hal.Submission] = []  # reads of buffers that are not its own
         self.is_doubtful = False
@@ -53,22 +52,10 @@ class _Set:
         """Return the submissions that end after all uses of the set."""
         return [*self.others, *self.reads.values(), *self.uploads, *self.execution]
 
-    def execute(
-        self,
-        queue: hal.Queue,
-        commands: hal.CommandBuffer,
-        table: Sequence[Any],
-        waits: Sequence[Any],
-    ) -> hal.Submission:
-        """Submit an execution, which comes after all uses of the set."""
-        execution = queue.execute(commands, bindings=table, wait=waits)
-        self.uploads, self.execution, self.reads, self.others = [], [execution], {}, []
-        return execution
-
     def settle(self, lanes: Lanes) -> None:
         """Come after everything: after an error, what was submitted is unknown."""
         others = [lanes.upload.barrier(), lanes.download.barrier()]
-        self.execution = [lanes.compute.barrier(wait=[*others, *self.ends()])]
+        self.execution = (lanes.compute.barrier(wait=[*others, *self.ends()]),)
         self.uploads, self.reads, self.others = [], {}, []
         self.is_doubtful = False
 
@@ -94,6 +81,8 @@ class Pipeline:
         "_closed",
         "_flow",
         "_lanes",
+        "_most",
+        "_reads",
         "_runs",
         "_sets",
         "_slots",
@@ -116,7 +105,10 @@ class Pipeline:
         self.depth: Final = number
         device = recording.commands.device
         self._lanes: Final = flow.lanes_of(device)
-        self._sets = [_Set(device, recording.slots) for _ in range(number)]
+        # For the C extension
+        self._most = flow.most_captured
+        self._reads = flow.reads_in_flight
+        self._sets = [BufferSet(device, recording.slots) for _ in range(number)]
         self._slots = frozenset(range(len(recording.slots)))
         self._runs = 0
         self._closed = False
@@ -180,51 +172,62 @@ class Pipeline:
 
     def _submit(
         self,
-        mine: _Set,
+        mine: BufferSet,
         table: Sequence[Any],
-        accesses: list[Access],
+        accesses: Sequence[Access],
         inputs: Mapping[int, Any],
         outputs: Mapping[int, object],
     ) -> list[hal.Submission]:
         """Submit a run with these buffers; `accesses` are to those that are not the set's own."""
-        flow, lanes, own = self._flow, self._lanes, mine.buffers
+        own = mine.buffers
         if mine.is_doubtful:
-            mine.settle(lanes)
+            mine.settle(self._lanes)
         for slot, value in inputs.items():
             if table[slot] is own[slot]:
-                wait = [mine.reads[slot]] if slot in mine.reads else mine.execution
-                mine.uploads.append(flow.write_raw(table[slot], value, lanes.upload, wait))
-        commands, compute = self.recording.commands, lanes.compute
-        after = [*mine.uploads, *mine.reads.values()] or mine.execution
-        if mine.others:
-            after = [*after, *mine.others]
-        if accesses:
-            submit = functools.partial(mine.execute, compute, commands, table)
-            execution = flow.run(accesses, compute, submit, after)
-        else:
-            execution = mine.execute(compute, commands, table, after)
-            if flow.trace is not None:
-                flow.trace(execution, after)
+                self._upload(mine, slot, value)
+        execution = self._execute(mine, table, accesses)
         ends = []
         for slot, array in outputs.items():
             if table[slot] is own[slot]:
-                end = self._download(mine, slot, table[slot], array)
+                end = self._download(mine, slot, array)
             else:
-                end = flow.read(inputs[slot], array)
+                end = self._flow.read(inputs[slot], array)
                 mine.others.append(end)
             ends.append(end)
         return ends or [execution]
 
-    def _download(self, mine: _Set, slot: int, raw: hal.Buffer, array: object) -> hal.Submission:
-        """Read as `Flow.read` does, from a buffer that need not be looked up."""
-        flow, wait = self._flow, mine.execution
-        operation = self._lanes.download.read(raw, array, wait=wait)
-        mine.reads[slot] = operation
-        if type(array) is not hal.File:
-            flow.reads_in_flight.add(array, operation)
-        if flow.trace is not None:
-            flow.trace(operation, wait)
+    def _upload(self, mine: BufferSet, slot: int, array: object) -> hal.Submission:
+        """Write to a buffer of the set, behind what used it last."""
+        wait = (mine.reads[slot],) if slot in mine.reads else mine.execution
+        operation = self._flow.write_raw(mine.buffers[slot], array, self._lanes.upload, wait)
+        mine.uploads.append(operation)
         return operation
+
+    def _execute(
+        self, mine: BufferSet, table: Sequence[Any], accesses: Sequence[Access]
+    ) -> hal.Submission:
+        """Execute the recording, behind all uses of the set."""
+        compute, commands = self._lanes.compute, self.recording.commands
+
+        def submit(waits: list[Any]) -> hal.Submission:
+            execution = compute.execute(commands, bindings=table, wait=waits)
+            mine.uploads, mine.execution, mine.reads, mine.others = [], (execution,), {}, []
+            return execution
+
+        after = [*mine.uploads, *mine.reads.values()] or mine.execution
+        return self._flow.run(accesses, compute, submit, (*after, *mine.others))
+
+    def _download(self, mine: BufferSet, slot: int, array: object) -> hal.Submission:
+        """Read a buffer of the set, behind its execution, as `Flow.read` does."""
+        flow, lane = self._flow, self._lanes.download
+
+        def submit(waits: list[Any]) -> hal.Submission:
+            read = mine.reads[slot] = lane.read(mine.buffers[slot], array, wait=waits)
+            if not isinstance(array, hal.File):
+                flow.reads_in_flight.add(array, read)
+            return read
+
+        return flow.run((), lane, submit, mine.execution)
 
     def wait(self, timeout: SupportsFloat | None = None) -> None:
         """Block until all runs so far have ended, at most `timeout` seconds; None means forever.

@@ -226,8 +226,11 @@ class Recording:
                 self.read_first.add(value.index)
             self.uses[value.index] = max(self.uses[value.index], use)
             return
+        # Who comes after what a writer does, comes after what a reader does.
+        if use == _WRITTEN and value.reading in self.direct:
+            self.direct.remove(value.reading)
         access = value.writing if use == _WRITTEN else value.reading
-        if access not in self.direct:
+        if value.writing not in self.direct and access not in self.direct:
             self.direct.append(access)
 
 

@@ -12,17 +12,25 @@ from hal._base import speedups
 from hal.flow.buffers import TrackedBuffer
 from hal.flow.contexts.routine import Routine
 from hal.flow.flow import Flow
+from hal.flow.host_arrays import ReadsInFlight
+from hal.flow.pipelines import BufferSet, Pipeline
 from hal.flow.recordings import Recording
 from hal.flow.tracking import History, Lanes
 
 __all__ = ["install"]
 
-_CLASSES: Final = (Flow, History, Lanes, Recording, Routine, TrackedBuffer)
+_CLASSES: Final = (
+    *(BufferSet, Flow, History, Lanes, Pipeline, ReadsInFlight, Recording, Routine),
+    TrackedBuffer,
+)
 
 _METHODS: Final[tuple[tuple[type, str, str], ...]] = (
     (Flow, "dispatch", "flow_dispatch"),
     (Flow, "execute", "flow_execute"),
     (Flow, "fill", "flow_fill"),
+    (Pipeline, "run", "pipeline_run"),
+    (ReadsInFlight, "add", "reads_add"),
+    (ReadsInFlight, "check", "reads_check"),
     (Routine, "__call__", "routine"),
 )
 """A class, its method, and the name of the shortcut."""

@@ -84,6 +84,7 @@ class Transfers(Scheduler):
     ) -> None:
         super().__init__(devices, trace)
         self._snapshot = check_bytes("snapshot", snapshot, 0)
+        self.most_captured = min(self._snapshot, _SMALL)  # of an array that is not held
         self.reads_in_flight = ReadsInFlight()
         # By device: an unordered queue for work that follows the end of a transfer
         self._keepers: dict[hal.Device, hal.Queue] = {}
@@ -257,7 +258,7 @@ class Transfers(Scheduler):
     # For the modules of this package
 
     def write_raw(
-        self, raw: hal.Buffer, array: object, lane: hal.Queue, wait: list[hal.Submission]
+        self, raw: hal.Buffer, array: object, lane: hal.Queue, wait: Sequence[hal.Submission]
     ) -> hal.Submission:
         """Write as `write` does, to a raw buffer whose owner orders the accesses."""
         return self._write(raw, array, lane, None, wait=wait)
@@ -307,11 +308,6 @@ class Transfers(Scheduler):
         if not is_ours and hold:
             return self._write_held(array, host, accesses, lane, raw, offset, wait, signal)
         if is_ours or size <= _SMALL:
-            if place is None:  # its owner has found the waits
-                operation = lane.write(raw, host, wait=wait)
-                if self.trace is not None:
-                    self.trace(operation, wait)
-                return operation
             return self.run(
                 accesses,
                 lane,
