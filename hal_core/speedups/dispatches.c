@@ -113,6 +113,15 @@ bool read_grid(PyObject *given, unsigned *grid) {
   return true;
 }
 
+/* Read the shared memory, of which the kernel has been allowed as much (`hal._kernels.launch_shape`). */
+static bool read_shared(PyObject *kernel, PyObject *given, unsigned *shared) {
+  long long size;
+  if (!given || given == Py_None) given = get(kernel, Kernel_shared_memory);
+  if (!given || !small_int(given, &size) || size < 0 || size > number(kernel, Kernel__allowed)) return false;
+  *shared = (unsigned)size;
+  return true;
+}
+
 /* Look a block up among those that the kernel has been launched with: its limits hold. */
 static bool read_block(PyObject *kernel, PyObject *given, unsigned *block) {
   if (!given) given = Py_None;
@@ -127,23 +136,20 @@ static bool read_block(PyObject *kernel, PyObject *given, unsigned *block) {
     PyErr_Clear();
     return false;
   }
-  /* ((x, y, z), shared): dynamic shared memory may have to be asked for first */
-  if (PyLong_AsLong(PyTuple_GET_ITEM(known, 1))) return false;
-  for (int i = 0; i < 3; i++)
-    block[i] = (unsigned)PyLong_AsUnsignedLong(PyTuple_GET_ITEM(PyTuple_GET_ITEM(known, 0), i));
+  for (int i = 0; i < 3; i++) block[i] = (unsigned)PyLong_AsUnsignedLong(PyTuple_GET_ITEM(known, i));
   return true;
 }
 
 bool read_launch(PyObject *node, struct native_call *call) {
   call->kind = CALL_LAUNCH;
-  call->launch.shared = 0;
+  call->launch.shared = (unsigned)PyLong_AsLong(PyTuple_GET_ITEM(node, 3));
   call->launch.function = (void *)(uintptr_t)PyLong_AsUnsignedLongLong(PyTuple_GET_ITEM(node, 0));
   for (int i = 0; i < 3; i++) {
     call->launch.grid[i] = (unsigned)PyLong_AsLong(PyTuple_GET_ITEM(PyTuple_GET_ITEM(node, 1), i));
     call->launch.block[i] = (unsigned)PyLong_AsLong(PyTuple_GET_ITEM(PyTuple_GET_ITEM(node, 2), i));
   }
   call->launch.parameters = (void **)(uintptr_t)PyLong_AsUnsignedLongLong(PyTuple_GET_ITEM(node, 4));
-  return PyLong_AsLong(PyTuple_GET_ITEM(node, 3)) == 0; /* else it may have to be asked for first */
+  return true;
 }
 
 enum answer dispatch(PyObject *queue, PyObject *kernel, const struct launch_options *options,
@@ -152,7 +158,6 @@ enum answer dispatch(PyObject *queue, PyObject *kernel, const struct launch_opti
   if (!device || Py_TYPE(kernel) != engine.Kernel) return NOT_MINE;
   if (get(kernel, Kernel__device) != device || !options->grid) return NOT_MINE;
   if (PyObject_Length(get(device, DeviceCore__access))) return NOT_MINE;
-  if (options->shared_memory && options->shared_memory != Py_None) return NOT_MINE;
   PyObject *found = get(kernel, Kernel__packer);
   if (!found || Py_TYPE(found) != &packer_type) return NOT_MINE;
   const struct packer *packer = (struct packer *)found;
@@ -162,6 +167,7 @@ enum answer dispatch(PyObject *queue, PyObject *kernel, const struct launch_opti
   struct native_call call = {.kind = CALL_LAUNCH};
   if (!read_grid(options->grid, call.launch.grid)) return NOT_MINE;
   if (!read_block(kernel, options->block, call.launch.block)) return NOT_MINE;
+  if (!read_shared(kernel, options->shared_memory, &call.launch.shared)) return NOT_MINE;
   PyObject *used = PyTuple_New(packer->pointers + 1);
   if (!used) {
     PyErr_Clear();

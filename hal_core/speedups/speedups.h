@@ -217,11 +217,13 @@ enum answer {
   X(DriverMemory, is_visible)                                                                      \
   X(Reaper, doomed)                                                                                \
   X(Reaper, late)                                                                                  \
+  X(Kernel, _allowed)                                                                              \
   X(Kernel, _blocks)                                                                               \
   X(Kernel, _device)                                                                               \
   X(Kernel, _function)                                                                             \
   X(Kernel, _module)                                                                               \
-  X(Kernel, _packer)
+  X(Kernel, _packer)                                                                               \
+  X(Kernel, shared_memory)
 #define FLOW_SLOTS(X)                                                                              \
   X(Flow, _first)                                                                                  \
   X(Flow, _is_busy)                                                                                \

@@ -39,7 +39,7 @@ def case_the_commonest_calls_take_no_python_q1(device):
         filling.fill(beside, np.int32(6))
     queue.execute(filling).wait()
     for block in (None, 4):  # which are known from now on
-        queue.dispatch(kernel, grid=1, block=block, args=(x, y, 0, 0.0))
+        queue.dispatch(kernel, grid=1, block=block, args=(x, y, 0, 0.0), shared_memory=1024)
     queue.execute(commands).wait()
     device.wait_idle()
     with Calls() as calls:
@@ -48,7 +48,7 @@ def case_the_commonest_calls_take_no_python_q1(device):
         queue.fill(numbers, 1.5, signal=done.at(2))
         queue.dispatch(kernel, grid=(1, 1), args=(x, y, np.int32(2), 3), wait=first)
         queue.dispatch(kernel, grid=1, block=4, args=[x, y, 3, np.float32(1.0)])
-        queue.dispatch(kernel, grid=1, args=(bits, natural, 4, 0.0))
+        queue.dispatch(kernel, grid=1, args=(bits, natural, 4, 0.0), shared_memory=512)
         queue.execute(filling, wait=first)
         last = queue.execute(commands, signal=[done.at(3)])
         beside = other.fill(buffer, 9, wait=(last,), signal=(done.at(4),))

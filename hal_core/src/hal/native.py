@@ -377,9 +377,18 @@ class NativeDevice(OptionalPrimitives, ABC):
     ) -> None:
         """Launch a kernel over ``grid`` blocks of ``block`` threads, all > 0.
 
-        `shared_memory` is the dynamic shared memory in bytes. `parameters` is
-        the address of an array with one pointer to each argument's bytes;
-        they are copied during the call.
+        `shared_memory` is the dynamic shared memory in bytes, at most what
+        `allow_shared_memory` was last asked for. `parameters` is the address of
+        an array with one pointer to each argument's bytes; they are copied
+        during the call.
+        """
+
+    def allow_shared_memory(self, function: int, size: int) -> None:
+        """Allow a function `size` > 0 bytes of dynamic shared memory in launches, and in graphs.
+
+        Called before the first launch, node of a graph or question for the occupancy that has more
+        than any before; by any thread, also for less than another one has asked for meanwhile,
+        which takes nothing back. Must not block. By default nothing: no request is needed.
         """
 
     # Points in time: the feature "timestamps"

@@ -318,8 +318,6 @@ class CudaDevice(ContextDevice):
         shared_memory: int,
         parameters: int,
     ) -> None:
-        if shared_memory and shared_memory > self._shared[function]:
-            self._allow_shared(function, shared_memory)
         # Unpacked by hand: a call with a star is twice as slow.
         x, y, z = grid
         i, j, k = block
@@ -333,9 +331,10 @@ class CudaDevice(ContextDevice):
                 error, _launch, function, x, y, z, i, j, k, shared_memory, stream, parameters, 0
             )
 
-    def _allow_shared(self, function: int, size: int) -> None:
-        """Allow that much dynamic shared memory in later launches of a kernel."""
-        with self._lock:  # the largest request is the last
+    def allow_shared_memory(self, function: int, size: int) -> None:
+        """Ask for more than the driver allows by default; the largest request is the last."""
+        self._enter()
+        with self._lock:
             if size > self._shared[function]:
                 _module.allow_shared_memory(function, size)
                 self._shared[function] = size
@@ -343,8 +342,6 @@ class CudaDevice(ContextDevice):
     def occupancy(self, function: int, threads: int, shared_memory: int) -> int:
         """Ask the driver how many blocks of a kernel a multiprocessor holds at once."""
         self._enter()
-        if shared_memory > self._shared[function]:
-            self._allow_shared(function, shared_memory)
         return int(
             call(cuda.cuOccupancyMaxActiveBlocksPerMultiprocessor, function, threads, shared_memory)
         )
@@ -354,19 +351,10 @@ class CudaDevice(ContextDevice):
     def create_graph(self, nodes: Sequence[Node], dependencies: Sequence[Sequence[int]]) -> int:
         """Build a graph of native nodes; the driver copies all parameters."""
         self._enter()
-        for node in nodes:
-            self._allow_node(node)
         graph = _graph.Graph.build(self.context, nodes, dependencies)
         handle = int(graph.native)
         self._graphs[handle] = graph
         return handle
-
-    def _allow_node(self, node: Node) -> None:
-        """Ask for the shared memory of a launch in a graph."""
-        if node.__class__ is LaunchNode:
-            function, shared_memory = node[0], node[3]
-            if shared_memory > self._shared[function]:
-                self._allow_shared(function, shared_memory)
 
     def destroy_graph(self, graph: int) -> None:
         """Destroy a graph, once it has no instances."""
@@ -386,7 +374,6 @@ class CudaDevice(ContextDevice):
             self._instances.pop(instance).destroy()
 
     def update_graph(self, instance: int, index: int, node: Node) -> None:
-        self._allow_node(node)
         self._instances[instance].update(index, node)
 
     def launch_update(self, instance: int, index: int, node: LaunchNode) -> LaunchUpdate:

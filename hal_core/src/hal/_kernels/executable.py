@@ -49,6 +49,7 @@ class Kernel:
     """
 
     __slots__ = (
+        "_allowed",
         "_blocks",
         "_device",
         "_function",
@@ -87,8 +88,10 @@ class Kernel:
         self.static_shared_memory = info.static_shared_memory
         self.block = block
         self.shared_memory = shared_memory
-        # Blocks given as a number or as None that are within the limits
-        self._blocks: dict[object, tuple[tuple[int, int, int], int]] = {}
+        # Blocks as they were given, of plain ints or None, that are within the limits
+        self._blocks: dict[object, tuple[int, int, int]] = {}
+        # The most dynamic shared memory that was checked and allowed; -1: not even none was
+        self._allowed = -1
         if signature is None:
             signature = _sized_signature(name, info.parameter_sizes)
         elif info.parameter_sizes is not None:
@@ -195,9 +198,7 @@ class Executable(Mapping[str, Kernel]):
             threads = as_three(block, f"kernel {name!r}: the block", 1)
         shared = known.shared_memory if known else 0
         made = Kernel(self._device, self._module, name, parameters, threads, shared)
-        made.shared_memory = launch_shape.check_shared_memory(
-            made, shared_memory, f"kernel {name!r}"
-        )
+        made.shared_memory = launch_shape.check_shared_memory(made, shared_memory, "a launch")
         return made
 
     def global_variable(self, name: str, *, dtype: DTypeLike = np.uint8) -> Buffer:

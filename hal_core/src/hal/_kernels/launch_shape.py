@@ -24,11 +24,10 @@ def check_block(
     verb: str,
 ) -> tuple[tuple[int, int, int], int]:
     """Return the threads of a block and its dynamic shared memory, within the kernel's limits."""
-    is_number = block is None or type(block) is int
-    if is_number and shared_memory is None:
-        known = kernel._blocks.get(block)
-        if known is not None:
-            return known  # every limit is a constant of the kernel
+    is_plain = block is None or type(block) is int or _is_plain(block)
+    known = kernel._blocks.get(block) if is_plain else None
+    if known is not None:  # every limit is a constant of the kernel
+        return known, check_shared_memory(kernel, shared_memory, verb)
     threads = kernel.block if block is None else three(block, "block", kernel, verb)
     if threads is None:
         raise ArgumentTypeError(
@@ -41,9 +40,9 @@ def check_block(
             f"{verb} of {kernel.name!r}: a block of {threads} is {total} threads, and the kernel "
             f"takes 1 to {kernel.max_threads_per_block} on {kernel.device._name}"
         )
-    shared = check_shared_memory(kernel, shared_memory, f"{verb} of {kernel.name!r}")
-    if shared_memory is None and (is_number or _is_plain(block)):
-        kernel._blocks[block] = threads, shared
+    shared = check_shared_memory(kernel, shared_memory, verb)
+    if is_plain:
+        kernel._blocks[block] = threads
     return threads, shared
 
 
@@ -52,11 +51,16 @@ def _is_plain(block: object) -> bool:
     return type(block) is tuple and all(type(count) is int for count in block)
 
 
-def check_shared_memory(kernel: Kernel, shared_memory: object, what: str) -> int:
-    """Return the bytes of dynamic shared memory for a kernel; None means its own default."""
-    shared = kernel.shared_memory
-    if shared_memory is not None:
-        shared = check_index(shared_memory, f"{what}: the shared memory")
+def check_shared_memory(kernel: Kernel, shared_memory: object, verb: str) -> int:
+    """Return the bytes of dynamic shared memory for a kernel; None means its own default.
+
+    The native device is asked to allow more than any launch had before.
+    """
+    shared = kernel.shared_memory if shared_memory is None else shared_memory
+    if type(shared) is int and 0 <= shared <= kernel._allowed:
+        return shared
+    what = f"{verb} of {kernel.name!r}"
+    shared = check_index(shared, f"{what}: the shared memory")
     whole = kernel.device.info.max_shared_memory
     most = whole - kernel.static_shared_memory
     if most < 0:
@@ -69,6 +73,9 @@ def check_shared_memory(kernel: Kernel, shared_memory: object, what: str) -> int
             f"{what}: {shown(shared)} bytes of dynamic shared memory were asked for, "
             f"and {most} are left beside the kernel's own {kernel.static_shared_memory}"
         )
+    if shared > max(kernel._allowed, 0):
+        kernel._device._native.allow_shared_memory(kernel._function, shared)
+    kernel._allowed = max(kernel._allowed, shared)
     return shared
 
 
