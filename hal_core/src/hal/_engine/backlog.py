@@ -30,18 +30,17 @@ from hal._engine.operation import (
     PENDING,
     SENT,
     STARVED,
+    Operation,
 )
 from hal._engine.plan import Plan
 from hal._engine.retiring import clear_head
-from hal._engine.timelines import HOST, ISSUE, Timepoint
+from hal._engine.timelines import HOST, ISSUE, Timeline, Timepoint, Work
 from hal.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
-    from hal._engine.operation import Operation
     from hal._engine.steps import Step
     from hal._engine.stream import StreamQueue
     from hal._engine.submission import Submission
-    from hal._engine.timelines import Timeline, Work
 
 
 CheckedWaits: TypeAlias = "tuple[Timepoint | Submission, ...]"

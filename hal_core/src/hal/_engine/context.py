@@ -5,26 +5,22 @@ from __future__ import annotations
 import functools
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NoReturn
+from typing import NoReturn
 
 from hal._base import sync
 from hal._base.failures import fresh, is_users, keep
 from hal._engine import progress, retiring, steps, timelines
 from hal._engine.calls import direct_calls, table_of
 from hal._engine.ending import call_off_all, lose
-from hal._engine.events import EventPool
+from hal._engine.events import Event, EventPool
 from hal._engine.memory_events import MemoryEvents
 from hal._engine.operation import ISSUED, PARTLY, STARVED, Operation
 from hal._engine.steps import Step
+from hal._engine.stream import StreamQueue
 from hal._engine.submission import Submission
 from hal._engine.timelines import CHANGE, HOST, ISSUE, Work
 from hal.errors import ClosedError, DeviceLostError, HalError
 from hal.native import NativeDevice
-
-if TYPE_CHECKING:
-    from hal._engine.events import Event
-    from hal._engine.stream import StreamQueue
-
 
 _NAP_SECONDS = 0.001
 """Pause between two looks at another thread that is in the middle of a native call."""

@@ -23,13 +23,13 @@ from hal._engine.operation import (
     PENDING,
     SENT,
     STARVED,
+    Operation,
 )
 from hal._engine.timelines import DROP, GARBAGE, ISSUE, Work
 from hal.errors import CancelledError, DeviceLostError
 
 if TYPE_CHECKING:
     from hal._engine.context import DeviceContext
-    from hal._engine.operation import Operation
     from hal._engine.stream import StreamQueue
 
 

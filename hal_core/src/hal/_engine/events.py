@@ -11,14 +11,12 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import Final, Protocol
 
 from hal._engine import timelines
+from hal._engine.memory_events import MemoryEvents
+from hal._engine.operation import Operation
 from hal.native import NativeDevice
-
-if TYPE_CHECKING:
-    from hal._engine.memory_events import MemoryEvents
-    from hal._engine.operation import Operation
 
 
 class Recorder(Protocol):

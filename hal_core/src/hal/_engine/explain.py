@@ -11,12 +11,11 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from hal._engine import timelines
-from hal._engine.operation import DONE, PENDING, WORDS
+from hal._engine.operation import DONE, PENDING, WORDS, Operation
 from hal._engine.timelines import Timeline, Timepoint
 
 if TYPE_CHECKING:
     from hal._engine.context import DeviceContext
-    from hal._engine.operation import Operation
 
 
 contexts: Final[dict[DeviceContext, None]] = {}

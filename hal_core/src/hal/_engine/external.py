@@ -10,12 +10,17 @@ has been issued. Nothing here is on the path of an ordinary submission.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final, SupportsFloat, cast
+from typing import Any, Final, SupportsFloat, cast
 
 from hal._base import sync
 from hal._base.failures import fresh
 from hal._engine import steps, timelines
-from hal._engine.operation import DONE, ISSUED, PENDING
+from hal._engine.context import DeviceContext
+from hal._engine.events import Event, Recorder
+from hal._engine.fence import Waits
+from hal._engine.operation import DONE, ISSUED, PENDING, Operation
+from hal._engine.plan import Payload
+from hal._engine.stream import StreamQueue
 from hal._engine.submission import Submission
 from hal._engine.submitting import submit
 from hal.arguments import as_int, as_seconds, ask, shown
@@ -27,15 +32,6 @@ from hal.errors import (
     UnimplementedError,
 )
 from hal.native import MemoryType, NativeDevice
-
-if TYPE_CHECKING:
-    from hal._engine.context import DeviceContext
-    from hal._engine.events import Event, Recorder
-    from hal._engine.fence import Waits
-    from hal._engine.operation import Operation
-    from hal._engine.plan import Payload
-    from hal._engine.stream import StreamQueue
-
 
 _FEATURE: Final = "external_streams"
 CUDA: Final = 2

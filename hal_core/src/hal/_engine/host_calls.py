@@ -9,18 +9,14 @@ registered like one that is not issued yet. The timeline lock guards all of it.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 from hal._engine import timelines
 from hal._engine.ending import end
-from hal._engine.operation import DEFERRED, DONE, FAILED, RUNNING, SENT
+from hal._engine.operation import DEFERRED, DONE, FAILED, RUNNING, SENT, Operation
+from hal._engine.steps import Step
 from hal._engine.timelines import Timepoint, Work, first_failure
 from hal.errors import InvalidArgumentError
-
-if TYPE_CHECKING:
-    from hal._engine.operation import Operation
-    from hal._engine.steps import Step
-
 
 Outcome: TypeAlias = "tuple[Timepoint, ...] | BaseException"
 """The waits that a function has returned, or the exception that it raised."""

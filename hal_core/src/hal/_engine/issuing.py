@@ -8,12 +8,13 @@ was interrupted, from what its step says.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from hal._base.failures import as_failure
 from hal._engine import timelines
 from hal._engine.backlog import claim_next, go_on, look_again, reserve, unreserve
 from hal._engine.ending import abandon, finish, lose
+from hal._engine.events import Event
 from hal._engine.operation import (
     DONE,
     FAILED,
@@ -27,14 +28,9 @@ from hal._engine.operation import (
 from hal._engine.plan import Plan
 from hal._engine.retiring import enter
 from hal._engine.steps import Step
+from hal._engine.stream import StreamQueue
 from hal._engine.timelines import CHANGE, DROP, GARBAGE
 from hal.errors import CancelledError, DeviceLostError
-
-if TYPE_CHECKING:
-    from hal._engine.events import Event
-    from hal._engine.stream import StreamQueue
-
-__all__ = ["complete_issue", "issue_from", "pump", "put_right", "take_back"]
 
 _FEEDS: Final = frozenset({"alloca", "dealloca", "execute"})
 """Kinds that take or give memory back at their issue: the next starved one may find some, too."""

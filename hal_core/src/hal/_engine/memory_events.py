@@ -18,16 +18,13 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from hal._base import sync
 from hal._engine import steps
+from hal._engine.operation import Operation
 from hal.errors import HalError, UnimplementedError
 from hal.native import MemoryType, NativeDevice
-
-if TYPE_CHECKING:
-    from hal._engine.operation import Operation
-
 
 _FEATURE: Final = "stream_values"
 _WORDS: Final = 4

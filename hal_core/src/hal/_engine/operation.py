@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from hal._engine.timelines import WATCH
+from hal._engine.timelines import WATCH, Timepoint, Work
 
 if TYPE_CHECKING:
     from hal._engine.events import Event
     from hal._engine.stream import StreamQueue
-    from hal._engine.timelines import Timepoint, Work
 
 
 # States, in the order they are passed through: up to STARVED an operation is not issued, and

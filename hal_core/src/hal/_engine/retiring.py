@@ -11,22 +11,18 @@ its operation has not retired meanwhile, and until then the event is its own.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from hal._base.failures import as_failure
 from hal._engine import timelines
 from hal._engine.ending import finish, lose
+from hal._engine.events import Event
 from hal._engine.notifier import Notifier
-from hal._engine.operation import DONE, FAILED, ISSUED
+from hal._engine.operation import DONE, FAILED, ISSUED, Operation
+from hal._engine.steps import Step
+from hal._engine.stream import StreamQueue
 from hal._engine.timelines import CHANGE, GARBAGE, ISSUE, RETIRE, Work
 from hal.errors import DeviceLostError, HalError, WorkFailedError
-
-if TYPE_CHECKING:
-    from hal._engine.events import Event
-    from hal._engine.operation import Operation
-    from hal._engine.steps import Step
-    from hal._engine.stream import StreamQueue
-
 
 Answer = bool | HalError
 """The answer of an event: whether it is complete, or an error."""

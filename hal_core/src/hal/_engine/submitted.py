@@ -5,24 +5,19 @@ Every function of a buffer that blocks does this, unless told what to wait for.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, SupportsFloat, cast
+from collections.abc import Callable
+from typing import Any, SupportsFloat, cast
 
 from hal._base import sync
 from hal._engine import explain, timelines
+from hal._engine.context import DeviceContext
 from hal._engine.fence import awaited
-from hal._engine.operation import DONE, ISSUED
+from hal._engine.operation import DONE, ISSUED, Operation
+from hal._engine.stream import StreamQueue
 from hal._engine.submission import Submission
+from hal._engine.timelines import Timepoint
 from hal.arguments import as_seconds
 from hal.errors import DeadlineExceededError, HalError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from hal._engine.context import DeviceContext
-    from hal._engine.operation import Operation
-    from hal._engine.stream import StreamQueue
-    from hal._engine.timelines import Timepoint
-
 
 _calling: set[int] = set()
 """The threads that run a host function now."""

@@ -2,34 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from hal._engine import progress, timelines
-from hal._engine.backlog import claim, has_room, not_above, stand_in_line
+from hal._engine.backlog import CheckedWaits, claim, has_room, not_above, stand_in_line
 from hal._engine.ending import end, end_pending
+from hal._engine.fence import Waits
 from hal._engine.issuing import complete_issue, issue_from, take_back
 from hal._engine.operation import FAILED, PENDING
+from hal._engine.steps import Step
+from hal._engine.stream import StreamQueue
 from hal._engine.submission import Submission
-from hal._engine.wait_lists import check_lists
+from hal._engine.wait_lists import Signals, check_lists
 from hal.errors import HalError, ReentrantCallError
-
-if TYPE_CHECKING:
-    from hal._engine.backlog import CheckedWaits
-    from hal._engine.fence import Waits
-    from hal._engine.steps import Step
-    from hal._engine.stream import StreamQueue
-    from hal._engine.wait_lists import Signals
-
-__all__ = [
-    "HARVEST_MASK",
-    "complete",
-    "harvest_some",
-    "pump_ready",
-    "retract",
-    "start",
-    "submit",
-    "submit_together",
-]
 
 HARVEST_MASK: Final = 63
 """Submissions harvest whenever their sequence has these bits clear.

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from hal._engine import timelines
+from hal._engine.context import DeviceContext
 from hal.errors import CancelledError
-
-if TYPE_CHECKING:
-    from hal._engine.context import DeviceContext
 
 
 class Visit:

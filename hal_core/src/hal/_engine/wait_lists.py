@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
+from hal._engine.backlog import CheckedWaits
 from hal._engine.fence import distinct, wait_entries
 from hal._engine.semaphore import Semaphore
 from hal._engine.submission import Submission
 from hal._engine.timelines import Timepoint
 from hal.arguments import as_items
 from hal.errors import ArgumentTypeError, InvalidArgumentError
-
-if TYPE_CHECKING:
-    from hal._engine.backlog import CheckedWaits
-
 
 Signals: TypeAlias = Iterable[Timepoint] | Timepoint
 """A signal list, or the one timepoint in it."""

@@ -19,23 +19,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Final, SupportsFloat, TypeAlias
+from typing import Final, SupportsFloat, TypeAlias
 
 from hal._base import sync
 from hal._base.failures import fresh
 from hal._engine import explain, progress, steps, timelines
-from hal._engine.operation import ISSUED
-from hal._engine.retiring import harvest, heed, query
+from hal._engine.operation import ISSUED, Operation
+from hal._engine.retiring import Answer, harvest, heed, query
+from hal._engine.steps import Step
+from hal._engine.stream import StreamQueue
 from hal._engine.timelines import WAKE, Timeline, Timepoint, Work, first_failure
 from hal.arguments import as_seconds
 from hal.errors import DeadlineExceededError
-
-if TYPE_CHECKING:
-    from hal._engine.operation import Operation
-    from hal._engine.retiring import Answer
-    from hal._engine.steps import Step
-    from hal._engine.stream import StreamQueue
-
 
 Entries: TypeAlias = Sequence[Timepoint]
 

@@ -6,16 +6,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from operator import itemgetter
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Self, TypeAlias
+from typing import Any, Final, Self, TypeAlias
 
 import hal
 from hal.arguments import as_int, as_items, as_mapping, as_names, shown
 from hal.errors import ArgumentTypeError, InvalidArgumentError
 from hal.flow.buffers import TrackedBuffer
+from hal.flow.scheduler import AnyDevice, Scheduler
 from hal.flow.tracking import Access
-
-if TYPE_CHECKING:
-    from hal.flow.scheduler import AnyDevice, Scheduler
 
 __all__ = [
     "Bindings",
