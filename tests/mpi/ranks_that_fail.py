@@ -120,8 +120,24 @@ def close(group):
     return seen(reduce(group))
 
 
+def absent(seconds):
+    """Rank 1 ends before it joins."""
+    place = hal.collectives.find_place()
+    if place.rank == 1:
+        return
+    with hal.create_device("cpu") as device:
+        try:
+            hal.collectives.join(device, timeout=seconds, name="tested")
+        except HalError as error:
+            found = {"rank": place.rank, "error": type(error).__name__, "text": str(error)}
+            sys.stdout.write(json.dumps(found) + "\n")
+
+
 def main():
     case, seconds = sys.argv[1], float(sys.argv[2])
+    if case == "absent":
+        absent(seconds)
+        return
     with hal.create_device("cpu") as device:
         group = hal.collectives.join(device, timeout=seconds, name="tested")
         found = globals()[case](group)

@@ -104,6 +104,13 @@ def ranks_left(mark):
     return [line for line in lines if mark.encode() in line]
 
 
+def test_a_rank_that_never_joins_is_given_up_over_mpi_g4():
+    """MPI itself would wait for it for good, and keep the interpreter from all other threads."""
+    for rank, each in told(start(3, sys.executable, FAILURES, "absent", 2.0), 2).items():
+        assert each["error"] == "RendezvousError"
+        assert f"rank {rank} waited 2 s for all ranks of tested to come" in each["text"]
+
+
 def test_a_killed_rank_fails_the_others_in_time_over_mpi_g3():
     """With who and what; they go on without it.
 

@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+import ctypes
+import functools
 import json
+import threading
 import time
 import zlib
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
+import mpi4py
 import numpy as np
-from mpi4py import MPI
 from numpy.typing import NDArray
 
-from hal.errors import BackendUnavailableError, OperationError, RendezvousError
+mpi4py.rc.initialize = False  # `world` does that, for a limited time
+mpi4py.rc.finalize = mpi4py.rc.finalize is not False
+
+from mpi4py import MPI  # noqa: E402 - it reads these two
+
+from hal.collectives.texts import not_all_came  # noqa: E402
+from hal.errors import BackendUnavailableError, OperationError, RendezvousError  # noqa: E402
 
 __all__ = ["HEADER", "Communicator", "Request", "meet", "world"]
 
@@ -36,8 +45,16 @@ Request = Any
 Array = NDArray[Any]
 
 
-def world() -> MPI.Intracomm:
-    """Return the communicator of all ranks; raise if MPI cannot be used by several threads."""
+def world(name: str, rank: int, timeout: float) -> MPI.Intracomm:
+    """Return the communicator of all ranks; raise if MPI cannot be used by several threads.
+
+    MPI starts when the processes of all ranks have come; raises `RendezvousError` at the time-out.
+    """
+    with _lock:
+        thread = _start()
+    thread.join(timeout)
+    if thread.is_alive():
+        raise not_all_came(name, rank, (), timeout)
     if MPI.Query_thread() < MPI.THREAD_MULTIPLE:
         message = (
             "MPI was initialised without MPI_THREAD_MULTIPLE, which hal needs: leave "
@@ -45,6 +62,27 @@ def world() -> MPI.Intracomm:
         )
         raise BackendUnavailableError(message)
     return MPI.COMM_WORLD
+
+
+_lock: Final = threading.Lock()
+
+
+@functools.cache
+def _start() -> threading.Thread:
+    """Start MPI, on a thread that can be given up: no MPI can be told to give up by itself."""
+    thread = threading.Thread(target=_initialise, name="hal-mpi start", daemon=True)
+    thread.start()
+    return thread
+
+
+def _initialise() -> None:
+    if MPI.Is_initialized():
+        return
+    # By ctypes, which lets the interpreter lock go; mpi4py keeps it, and would hold up all threads.
+    library, level = ctypes.CDLL(MPI.__file__), ctypes.c_int()
+    library.MPI_Init_thread(None, None, MPI.THREAD_MULTIPLE, ctypes.byref(level))
+    for each in (MPI.COMM_WORLD, MPI.COMM_SELF):  # as mpi4py sets them
+        each.Set_errhandler(MPI.ERRORS_RETURN)
 
 
 def wait(request: Request, is_broken: Callable[[], bool]) -> None:
@@ -146,7 +184,7 @@ def meet(
             missing = sorted(set(ranks) - found.keys())
             _left.append((sent, data))
             message = (
-                f"rank {rank} waited {timeout:g} s for ranks {missing} to come to {name}; every "
+                f"rank {rank} waited {timeout:.3g} s for ranks {missing} to come to {name}; every "
                 "rank must join, split and rebuild the same groups in the same order"
             )
             raise RendezvousError(message, ranks=missing)

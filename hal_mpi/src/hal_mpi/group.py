@@ -41,7 +41,8 @@ _Finish = Callable[[BaseException | None], None]
 
 def join(request: Join) -> MpiGroup:
     """Meet the other ranks of MPI's world."""
-    world, place = _mpi.world(), request.place
+    place, deadline = request.place, time.monotonic() + request.timeout
+    world = _mpi.world(request.name, place.rank, request.timeout)
     if world.Get_size() != place.size or world.Get_rank() != place.rank:
         message = (
             f"the launcher says rank {place.rank} of {place.size}, and mpi4py's MPI rank "
@@ -50,7 +51,8 @@ def join(request: Join) -> MpiGroup:
         )
         raise RendezvousError(message)
     ranks = range(place.size)
-    _mpi.meet(world, ranks, request.name, place.rank, request.timeout)
+    left = max(deadline - time.monotonic(), 0.0)
+    _mpi.meet(world, ranks, request.name, place.rank, left)
     return MpiGroup(_mpi.Communicator(world, ranks, request.name), request.name)
 
 
