@@ -16,6 +16,9 @@ from hal_conformance.ranks import PROGRAMS
 MPIEXEC = shutil.which("mpiexec", path=str(Path(sys.executable).parent))
 FAILURES = Path(__file__).with_name("ranks_that_fail.py")
 LIMIT = 60.0
+ALONE = "-disable-auto-cleanup"
+SHELL = ("sh", "-c", 'trap "" USR1 TERM; "$@"; true', "sh")
+"""Stands between a rank and mpiexec, and keeps from it the signals of one that ends badly."""
 
 
 def start(size, *command, options=()):
@@ -106,20 +109,17 @@ def ranks_left(mark):
 
 def test_a_rank_that_never_joins_is_given_up_over_mpi_g4():
     """MPI itself would wait for it for good, and keep the interpreter from all other threads."""
-    for rank, each in told(start(3, sys.executable, FAILURES, "absent", 2.0), 2).items():
+    done = start(3, *SHELL, sys.executable, FAILURES, "absent", 2.0, options=[ALONE])
+    for rank, each in told(done, 2).items():
         assert each["error"] == "RendezvousError"
         assert f"rank {rank} waited 2 s for all ranks of tested to come" in each["text"]
 
 
 def test_a_killed_rank_fails_the_others_in_time_over_mpi_g3():
-    """With who and what; they go on without it.
-
-    A shell stands between each and mpiexec, and keeps from them the signals that it sends then.
-    """
+    """With who and what; they go on without it."""
     mark = str(uuid.uuid4())
-    run = ["sh", "-c", 'trap "" USR1 TERM; "$@"; true', "sh"]
-    run += [sys.executable, FAILURES, "killed", 2.0, mark]
-    found = told(start(3, *run, options=["-disable-auto-cleanup"]), 2)
+    run = [*SHELL, sys.executable, FAILURES, "killed", 2.0, mark]
+    found = told(start(3, *run, options=[ALONE]), 2)
     for rank, place in ((0, 0), (2, 1)):
         each = found[rank]
         assert each["error"] == "CollectiveTimeoutError", each
