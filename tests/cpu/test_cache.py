@@ -177,10 +177,10 @@ def test_without_a_place_for_it(lab, compiler, monkeypatch, tmp_path):
 def test_where_it_is(monkeypatch, tmp_path):
     monkeypatch.delenv("HAL_CACHE_DIR", raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
-    assert _toolchain.CACHE.directory() == tmp_path / "xdg" / "hal" / "cpu"
+    assert _toolchain.CACHE.directory() == str(tmp_path / "xdg" / "hal" / "cpu")
     monkeypatch.setenv("XDG_CACHE_HOME", "relative")  # which the specification says to ignore
     monkeypatch.setenv("HOME", str(tmp_path))
-    assert _toolchain.CACHE.directory() == tmp_path / ".cache" / "hal" / "cpu"
+    assert _toolchain.CACHE.directory() == str(tmp_path / ".cache" / "hal" / "cpu")
     assert not (tmp_path / "relative").exists()
 
 

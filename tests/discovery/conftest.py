@@ -7,7 +7,6 @@ import subprocess
 import sys
 import types
 import zipfile
-from importlib.metadata import Distribution
 from pathlib import Path
 
 import numpy as np
@@ -15,9 +14,10 @@ import pluggy
 import pytest
 from wheelhouse import PLUGINS, ROOT, build_wheels
 
+from hal._backends.installed import announced
 from hal._backends.registry import Registry
 from hal.native import DeviceInfo, NativeDriver
-from hal.plugin import Backend, hookimpl
+from hal.plugin import ENTRY_POINT_GROUP, Backend, hookimpl
 
 MEMBERS = ("hal_core", "hal_cpu", "hal_cuda", "hal_hip", "conformance")
 NAMES = ("acme", "broken", "missing", "misspelt")
@@ -76,11 +76,8 @@ class Plugins:
         distribution = distribution or f"hal-{name}"
         info = self._folder / f"{distribution.replace('-', '_')}-1.2.dist-info"
         info.mkdir()
-        (info / "METADATA").write_text(
-            f"Metadata-Version: 2.1\nName: {distribution}\nVersion: 1.2\n"
-        )
         (info / "entry_points.txt").write_text(f"[hal.backends]\n{name} = {value}\n")
-        self._entry_points += Distribution.at(info).entry_points
+        self._entry_points += announced(str(info), ENTRY_POINT_GROUP)
 
     def add(self, name, hook, distribution=None):
         """Add a plugin whose hook is the given function."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import zipfile
 from importlib import metadata
@@ -34,16 +35,21 @@ def path(tmp_path, monkeypatch):
 def announce(folder, record="made_up-1.0.dist-info", text=TEXT):
     info = folder / record
     info.mkdir(parents=True)
-    (info / "METADATA").write_text(f"Name: {record.partition('-')[0]}\nVersion: 1.0\n")
+    name, version = record.rpartition(".")[0].split("-")
+    (info / "METADATA").write_text(f"Name: {name.replace('_', '-')}\nVersion: {version}\n")
     (info / "entry_points.txt").write_text(text)
 
 
 def found():
-    return {(each.name, each.value, each.dist.name) for each in entry_points(GROUP)}
+    return {(*each[:2], each.distribution.lower(), each.version) for each in entry_points(GROUP)}
 
 
 def expected():
-    return {(each.name, each.value, each.dist.name) for each in metadata.entry_points(group=GROUP)}
+    """What `importlib.metadata` finds, with the names of distributions as pip writes them."""
+    return {
+        (each.name, each.value, re.sub("[-_.]+", "-", each.dist.name).lower(), each.dist.version)
+        for each in metadata.entry_points(group=GROUP)
+    }
 
 
 def test_those_of_this_interpreter():
@@ -54,11 +60,11 @@ def test_those_of_this_interpreter():
 
 def test_the_lines_of_a_group(path):
     announce(path)
-    announce(path, "Other.Name-2.egg-info", "[made.up]\nfour = module:name\n")
+    announce(path, "Other_Name-2.egg-info", "[made.up]\nfour = module:name\n")
     (path / "file.egg-info").write_text("Name: file")
     (path / "empty-1.dist-info").mkdir()
     assert found() == expected()
-    assert {name for name, _, _ in found()} == {"one", "two", "four"}
+    assert {name for name, *_ in found()} == {"one", "two", "four"}
 
 
 def test_the_first_distribution_of_a_name_counts(path, monkeypatch):
@@ -66,14 +72,14 @@ def test_the_first_distribution_of_a_name_counts(path, monkeypatch):
     announce(path, "made_up-2.0.dist-info", "[made.up]\nnew = module\n")
     announce(later, "Made.Up-1.0.dist-info")
     monkeypatch.setattr(sys, "path", [str(path), str(path / "missing"), str(later)])
-    assert {name for name, _, _ in found()} == {"new"}
+    assert {name for name, *_ in found()} == {"new"}
     assert found() == expected()
 
 
 def test_an_archive_on_the_path_is_searched(path, monkeypatch):
     archive = path / "plugins.zip"
     with zipfile.ZipFile(archive, "w") as file:
-        file.writestr("made_up-1.0.dist-info/METADATA", "Name: made_up\nVersion: 1.0\n")
+        file.writestr("made_up-1.0.dist-info/METADATA", "Name: made-up\nVersion: 1.0\n")
         file.writestr("made_up-1.0.dist-info/entry_points.txt", TEXT)
     monkeypatch.setattr(sys, "path", [str(path), str(archive)])
     assert found() == expected()

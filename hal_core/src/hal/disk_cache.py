@@ -12,7 +12,6 @@ import os
 import stat
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Final
 
 from hal._base.whole_files import UNFINISHED, replace_whole
@@ -45,7 +44,7 @@ class DiskCache:
     def __init__(self, name: str) -> None:
         self._name = name
 
-    def directory(self) -> Path | None:
+    def directory(self) -> str | None:
         """Return the directory, created if necessary, or None if that is impossible.
 
         A directory that belongs to another user, or that others may write to, is not
@@ -53,24 +52,23 @@ class DiskCache:
         """
         chosen = os.environ.get("HAL_CACHE_DIR", "")
         if chosen:
-            root = Path(chosen)
+            root = chosen
         else:
             base = os.environ.get("XDG_CACHE_HOME", "")
             # The specification says to ignore relative paths.
             if os.path.isabs(base):
-                root = Path(base) / "hal"
+                root = os.path.join(base, "hal")
             else:
-                try:
-                    root = Path.home() / ".cache" / "hal"
-                except RuntimeError:
-                    return None
-        directory = root.absolute() / self._name
+                root = os.path.expanduser("~/.cache/hal")
+                if root.startswith("~"):
+                    return None  # this user has no home
+        directory = os.path.join(os.path.abspath(root), self._name)
         try:
             try:
-                about = directory.lstat()
+                about = os.lstat(directory)
             except FileNotFoundError:
-                directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-                about = directory.lstat()
+                os.makedirs(directory, mode=0o700, exist_ok=True)
+                about = os.lstat(directory)
         except OSError:
             return None
         return directory if stat.S_ISDIR(about.st_mode) and _is_private(about) else None
@@ -94,7 +92,8 @@ class DiskCache:
         try:
             # The path may be a pipe, which must not block the thread.
             handle = os.open(
-                directory / key, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+                os.path.join(directory, key),
+                os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC,
             )
             try:
                 about = os.fstat(handle)
@@ -119,7 +118,7 @@ class DiskCache:
         # A process that looks at the same time sees the old entry or the new one.
         with _suppressed():
             entry = hashlib.sha256(content).digest() + content
-            replace_whole(str(directory / key), entry, 0o600)
+            replace_whole(os.path.join(directory, key), entry, 0o600)
             _prune(directory)
 
     def image(self, key: str | None, make: Callable[[], tuple[bytes, str]]) -> tuple[bytes, str]:
@@ -155,19 +154,20 @@ def _is_private(about: os.stat_result) -> bool:
     return about.st_uid == os.geteuid() and not about.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
 
 
-def _prune(directory: Path) -> None:
+def _prune(directory: str) -> None:
     """Remove the oldest entries when there are too many, and files of killed processes."""
-    entries = list(directory.iterdir())
-    ages: list[tuple[float, Path]] = []
+    with os.scandir(directory) as found:
+        entries = list(found)
+    ages: list[tuple[float, str]] = []
     is_full = len(entries) > _ENTRIES_AT_MOST
     for entry in entries:
         if is_full or entry.name.startswith(UNFINISHED):
             with _suppressed():
-                ages.append((entry.lstat().st_mtime, entry))
+                ages.append((entry.stat(follow_symlinks=False).st_mtime, entry.name))
     ages.sort()
-    oldest = {entry for _, entry in ages[: len(ages) // 4]} if is_full else set()
-    for written, entry in ages:
-        is_left = entry.name.startswith(UNFINISHED) and written < time.time() - _LONGEST_WRITE
-        if is_left or entry in oldest:
+    oldest = {name for _, name in ages[: len(ages) // 4]} if is_full else set()
+    for written, name in ages:
+        is_left = name.startswith(UNFINISHED) and written < time.time() - _LONGEST_WRITE
+        if is_left or name in oldest:
             with _suppressed():
-                entry.unlink()
+                os.unlink(os.path.join(directory, name))

@@ -14,11 +14,8 @@ import os
 import platform
 import struct
 import sys
-import tempfile
 from collections.abc import Callable
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from hal.errors import BackendUnavailableError, OperationError
 from hal.native import CallTable
@@ -64,8 +61,7 @@ ENDED: Final = 2**64 - 1
 """The value in the place of an event that was destroyed."""
 
 
-@dataclass(slots=True)
-class Library:
+class Library(NamedTuple):
     """A loaded shared object.
 
     Attributes
@@ -84,8 +80,7 @@ class Library:
     path: str
 
 
-@dataclass(frozen=True, slots=True)
-class Runtime:
+class Runtime(NamedTuple):
     """The runtime's functions and the memory it shares with Python.
 
     Attributes
@@ -234,6 +229,8 @@ def load_library(content: bytes) -> Library:
     """
     debug = os.environ.get("HAL_CPU_DEBUG_DIR", "")
     if debug:
+        import tempfile  # noqa: PLC0415 - here alone
+
         descriptor, path = tempfile.mkstemp(prefix="image-", suffix=".so", dir=debug)
         os.close(descriptor)
         return _load_from_file(content, path)
@@ -378,7 +375,6 @@ def _declare_graphs(library: ctypes.CDLL) -> None:
 
 def _build_runtime(compiler: _toolchain.Compiler) -> bytes:
     """Return the runtime's shared object."""
-    folder = Path(__file__).parent
     headers = (
         "enqueue.h",
         "faults.h",
@@ -390,7 +386,10 @@ def _build_runtime(compiler: _toolchain.Compiler) -> bytes:
         "lanes.h",
         "image.h",
     )
-    sources = {name: (folder / name).read_bytes() for name in ("runtime.c", *headers)}
+    sources: dict[str, bytes] = {}
+    for name in ("runtime.c", *headers):
+        with open(os.path.join(os.path.dirname(__file__), name), "rb") as file:
+            sources[name] = file.read()
     options = [
         "-std=gnu11",
         "-O3",

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from hal import elf
 from hal.errors import OperationError
@@ -35,8 +34,7 @@ _SHARED_OBJECT: Final = 3
 _THREAD_LOCAL: Final = 6
 
 
-@dataclass(frozen=True, slots=True)
-class Symbol:
+class Symbol(NamedTuple):
     """A symbol that an image defines.
 
     Attributes

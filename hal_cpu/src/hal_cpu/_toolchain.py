@@ -13,15 +13,15 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from hal.disk_cache import DiskCache
 from hal.errors import BackendUnavailableError
 from hal_cpu import _system
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 __all__ = [
     "CACHE",
@@ -44,8 +44,7 @@ CACHE: Final = DiskCache("cpu")
 """The build results, on disk."""
 
 
-@dataclass(frozen=True, slots=True)
-class Compiler:
+class Compiler(NamedTuple):
     """A compiler that was found.
 
     Attributes
@@ -109,9 +108,9 @@ def _zig_commands() -> Iterator[tuple[str, ...]]:
     spec = importlib.util.find_spec("ziglang")
     for folder in (spec.submodule_search_locations or ()) if spec else ():
         # Its own launcher would start another Python first.
-        program = Path(folder) / "zig"
-        if program.is_file():
-            yield (str(program), "c++")
+        program = os.path.join(folder, "zig")
+        if os.path.isfile(program):
+            yield (program, "c++")
     if spec:
         yield (sys.executable, "-m", "ziglang", "c++")
 
@@ -133,14 +132,14 @@ def _examine(command: tuple[str, ...], path: str) -> Compiler | None:
     if status != 0 or not text.strip():
         return None
     cc = (*command, "-x", "c")
-    if "zig" in Path(program).name or "ziglang" in command:
+    if "zig" in os.path.basename(program) or "ziglang" in command:
         family = "zig"
         cc = (*command[:-1], "cc") if command[-1] == "c++" else cc
     elif "clang" in text.lower():
         family = "clang"
     else:
         family = "gcc"
-    about = Path(program).resolve().stat()
+    about = os.stat(program)
     identity = "\n".join([*command, text, str(about.st_size), str(about.st_mtime_ns)])
     return Compiler(
         cxx=command,
@@ -165,6 +164,8 @@ def run_compiler(command: Sequence[str], directory: Path | None = None) -> tuple
         return 1, f"error: the compiler did not finish in {_TIME_LIMIT:.0f} seconds, and was killed"
     for number in _FULL if status else ():
         if os.strerror(number) in log:
+            import tempfile  # noqa: PLC0415 - of errors
+
             raise OSError(number, os.strerror(number), str(directory or tempfile.gettempdir()))
     return status, log
 
@@ -218,7 +219,8 @@ def work_directory() -> Iterator[Path]:
     Directories that killed processes have left are removed first. Raises
     `OSError` with the path.
     """
-    _sweep(tempfile.gettempdir())
+    from pathlib import Path  # noqa: PLC0415 - who does not compile would wait for it
+
     name, lock = _make_directory()
     try:
         yield Path(name)
@@ -233,6 +235,9 @@ def work_directory() -> Iterator[Path]:
 
 def _make_directory() -> tuple[str, int]:
     """Return a new directory, and a descriptor whose lock says that it is in use."""
+    import tempfile  # noqa: PLC0415 - as above
+
+    _sweep(tempfile.gettempdir())
     for _ in range(_TRIES):
         name = tempfile.mkdtemp(prefix=_WORK)
         try:
@@ -286,7 +291,7 @@ def processor_features() -> frozenset[str]:
     with (
         _system.refusals("the processor's features cannot be read"),
         contextlib.suppress(FileNotFoundError, PermissionError),
-        Path("/proc/cpuinfo").open(encoding="utf-8") as lines,
+        open("/proc/cpuinfo", encoding="utf-8") as lines,
     ):
         for line in lines:
             name, _, value = line.partition(":")

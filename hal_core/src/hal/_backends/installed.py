@@ -12,24 +12,24 @@ import os
 import sys
 from collections.abc import Iterator
 from importlib.machinery import PathFinder
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
-
-if TYPE_CHECKING:
-    from importlib.metadata import Distribution
+from typing import Any, Final, NamedTuple
 
 _RECORDS: Final = (".dist-info", ".egg-info")
 """How the names of the folders end in which installers record distributions."""
 
 
 class EntryPoint(NamedTuple):
-    """A line of a distribution's ``entry_points.txt``, as `importlib.metadata` has it."""
+    """A line of a distribution's ``entry_points.txt``."""
 
     name: str
     """What stands before the equals sign: the plugin's name."""
     value: str
     """What stands behind it: ``"module:attribute"``, or a module alone."""
-    record: str | Distribution | None
-    """The folder with the distribution's record, or what somebody else's finder has found."""
+    distribution: str
+    """The distribution's name, with hyphens; empty if nobody knows it."""
+    version: str
+    """The distribution's version. Both are from the name of its record: no file has to be read for
+    an error that names them, which may be due to a lack of file descriptors."""
 
     def load(self) -> Any:  # noqa: ANN401 - the core checks it
         """Import the module, and return what the value names."""
@@ -38,15 +38,6 @@ class EntryPoint(NamedTuple):
         for name in filter(None, names.strip().split(".")):
             found = getattr(found, name)
         return found
-
-    @property
-    def dist(self) -> Distribution | None:
-        """The distribution, whose metadata is read when asked for."""
-        if not isinstance(self.record, str):
-            return self.record
-        from importlib import metadata  # noqa: PLC0415 - what this module avoids
-
-        return metadata.Distribution.at(self.record)
 
 
 def entry_points(group: str) -> list[EntryPoint]:
@@ -60,8 +51,9 @@ def entry_points(group: str) -> list[EntryPoint]:
         from importlib import metadata  # noqa: PLC0415 - what this module avoids
 
         found = metadata.entry_points(group=group)
-        return [EntryPoint(each.name, each.value, each.dist) for each in found]
-    return [each for record in records for each in _announced(record, group)]
+        by = [(each.dist.name, each.dist.version) if each.dist else ("", "") for each in found]
+        return [EntryPoint(each.name, each.value, *of) for each, of in zip(found, by, strict=True)]
+    return [each for record in records for each in announced(record, group)]
 
 
 def _records() -> list[str] | None:
@@ -86,13 +78,15 @@ def _records() -> list[str] | None:
     return list(records.values())
 
 
-def _announced(record: str, group: str) -> Iterator[EntryPoint]:
+def announced(record: str, group: str) -> Iterator[EntryPoint]:
     """Yield what one distribution announces in a group."""
     try:
         with open(os.path.join(record, "entry_points.txt"), encoding="utf-8") as file:
             lines = file.read().splitlines()
     except (FileNotFoundError, NotADirectoryError, PermissionError):
         return
+    distribution, _, rest = os.path.basename(record).rpartition(".")[0].partition("-")
+    distribution, version = distribution.replace("_", "-"), rest.partition("-")[0]
     section = ""
     for line in map(str.strip, lines):
         if line.startswith("["):
@@ -100,4 +94,4 @@ def _announced(record: str, group: str) -> Iterator[EntryPoint]:
         elif section == group and not line.startswith("#"):
             name, equals, value = line.partition("=")
             if equals:
-                yield EntryPoint(name.strip(), value.strip(), record)
+                yield EntryPoint(name.strip(), value.strip(), distribution, version)

@@ -93,17 +93,18 @@ class Plugin:
         "_cause",
         "_compiler",
         "_driver",
-        "_entry_point",
         "_is_inherited",
         "_lock",
         "_opener",
         "_reason",
+        "distribution",
         "name",
+        "version",
     )
 
     def __init__(self, entry_point: EntryPoint) -> None:
         self.name = entry_point.name
-        self._entry_point = entry_point
+        self.distribution, self.version = entry_point.distribution, entry_point.version
         self._backend: Backend | None = None
         self._reason = ""
         self._cause: BaseException | None = None
@@ -123,13 +124,13 @@ class Plugin:
     @property
     def title(self) -> str:
         """Its name in error messages."""
-        origin = " ".join(_distribution(self._entry_point)).strip() or "of no known distribution"
+        origin = f"{self.distribution} {self.version}".strip() or "of no known distribution"
         return f"backend {self.name!r} ({origin})"
 
-    def load(self) -> None:
+    def load(self, entry_point: EntryPoint) -> None:
         """Load the record, or keep why that failed."""
         try:
-            self._backend = _load(self._entry_point)
+            self._backend = _load(entry_point)
         except PluginError as error:
             self.reject(str(error))
         except (Exception, SystemExit) as error:
@@ -165,7 +166,7 @@ class Plugin:
             else:
                 state = "available"
         summary = "" if self._backend is None else self._backend.summary
-        return BackendStatus(self.name, state, reason, summary, *_distribution(self._entry_point))
+        return BackendStatus(self.name, state, reason, summary, self.distribution, self.version)
 
     def driver(self) -> NativeDriver:
         """Return the driver, opened on first use and kept."""
@@ -251,14 +252,6 @@ class Plugin:
             raise PluginError(f"{self.title} is installed but broken: {_reason(error)}") from error
 
 
-def _distribution(entry_point: EntryPoint) -> tuple[str, str]:
-    """Return the name and version of an entry point's distribution."""
-    if entry_point.dist is None:
-        return "", ""
-    metadata = entry_point.dist.metadata  # its properties read and parse the file, each time
-    return metadata["Name"], metadata["Version"]
-
-
 def load_all(entry_points: Iterable[EntryPoint]) -> tuple[Plugin, ...]:
     """Load every plugin, and refuse those that claim the same name."""
     owners: dict[str, list[EntryPoint]] = {}
@@ -270,9 +263,9 @@ def load_all(entry_points: Iterable[EntryPoint]) -> tuple[Plugin, ...]:
             plugin = Plugin(entry_point)
             plugins.append(plugin)
             if len(claims) == 1:
-                plugin.load()
+                plugin.load(entry_point)
                 continue
-            claimants = " and ".join(sorted(_distribution(claim)[0] or "?" for claim in claims))
+            claimants = " and ".join(sorted(claim.distribution or "?" for claim in claims))
             plugin.reject(f"{claimants} both provide {name!r}; uninstall one of them")
     return tuple(plugins)
 
@@ -296,7 +289,7 @@ def _load(entry_point: EntryPoint) -> Backend:
             "not a hal.plugin.Backend"
         )
     if record.native_api != NATIVE_API:
-        behind = "hal-core" if record.native_api > NATIVE_API else _distribution(entry_point)[0]
+        behind = "hal-core" if record.native_api > NATIVE_API else entry_point.distribution
         raise PluginError(
             f"it was written for version {record.native_api} of hal.native, and the installed "
             f"hal-core speaks version {NATIVE_API}; upgrade {behind or 'the plugin'}"
