@@ -17,7 +17,7 @@ static bool is_free(PyObject *reads) {
 }
 
 static uintptr_t address_in(PyObject *read, int field) {
-  return (uintptr_t)PyLong_AsUnsignedLongLong(PyTuple_GET_ITEM(read, field));
+  return (uintptr_t)PyLong_AsSsize_t(PyTuple_GET_ITEM(read, field)); /* the fastest */
 }
 
 static bool is_over(PyObject *read) { return is_true(PyTuple_GET_ITEM(read, SUBMISSION), Operation__retired); }
@@ -64,28 +64,24 @@ enum answer check_read_shortcut(PyObject *const *args, Py_ssize_t count, PyObjec
   return TAKEN;
 }
 
-/* Return a read as Python notes it, or NULL. */
-static PyObject *noted(uintptr_t start, uintptr_t stop, PyObject *submission) {
-  PyObject *first = PyLong_FromSize_t(start), *last = PyLong_FromSize_t(stop);
-  PyObject *read = first && last ? PyTuple_Pack(3, first, last, submission) : NULL;
-  Py_XDECREF(first);
-  Py_XDECREF(last);
-  return read;
-}
-
 /* Put a read among others, in the place of one that has ended and filled the same. */
 static bool insert(PyObject *reads, PyObject *alike, uintptr_t start, uintptr_t stop, PyObject *submission) {
   long long total = number(reads, ReadsInFlight__total);
   Py_ssize_t index = first_from(alike, start);
   PyObject *same = index < PyList_GET_SIZE(alike) ? PyList_GET_ITEM(alike, index) : NULL;
-  bool is_again = same && address_in(same, START) == start && address_in(same, STOP) == stop && is_over(same);
-  if (!is_again && total >= number(reads, ReadsInFlight__limit)) return false;
-  PyObject *read = noted(start, stop, submission), *grown = PyLong_FromLongLong(total + !is_again);
-  bool is_in = read && grown;
-  if (is_in) is_in = !(is_again ? PyList_SetItem(alike, index, Py_NewRef(read)) : PyList_Insert(alike, index, read));
+  if (same && address_in(same, START) == start && address_in(same, STOP) == stop && is_over(same)) {
+    PyObject *read = PyTuple_Pack(3, PyTuple_GET_ITEM(same, START), PyTuple_GET_ITEM(same, STOP), submission);
+    return read && !PyList_SetItem(alike, index, read);
+  }
+  if (total >= number(reads, ReadsInFlight__limit)) return false;
+  PyObject *first = PyLong_FromSize_t(start), *last = PyLong_FromSize_t(stop), *grown = PyLong_FromLongLong(total + 1);
+  PyObject *read = first && last && grown ? PyTuple_Pack(3, first, last, submission) : NULL;
+  bool is_in = read && !PyList_Insert(alike, index, read);
   if (is_in) put(reads, ReadsInFlight__total, Py_NewRef(grown));
   Py_XDECREF(read);
   Py_XDECREF(grown);
+  Py_XDECREF(last);
+  Py_XDECREF(first);
   return is_in;
 }
 

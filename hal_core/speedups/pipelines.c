@@ -8,11 +8,15 @@ struct run {
   PyObject *pipeline, *set;
 };
 
-static PyObject *buffer_of(const struct run *self, PyObject *slot) {
-  PyObject *buffers = get(self->set, BufferSet_buffers);
+/* Return which item of a list, one for each slot, is a slot's; -1 for what is no slot. */
+static Py_ssize_t index_of(const struct run *self, PyObject *slot) {
   long long index;
-  if (!small_int(slot, &index) || index < 0 || index >= PyList_GET_SIZE(buffers)) return NULL;
-  return PyList_GET_ITEM(buffers, index);
+  if (!small_int(slot, &index) || index < 0 || index >= PyList_GET_SIZE(get(self->set, BufferSet_buffers))) return -1;
+  return (Py_ssize_t)index;
+}
+
+static PyObject *item_of(const struct run *self, enum slot list, PyObject *slot) {
+  return PyList_GET_ITEM(get(self->set, list), index_of(self, slot));
 }
 
 static PyObject *lane_of(const struct run *self, enum slot lane) {
@@ -31,9 +35,9 @@ static bool is_plain(const struct run *self, PyObject *inputs, PyObject *outputs
   for (Py_ssize_t i = 0; i < PyList_GET_SIZE(buffers); i++)
     if (PyList_GET_ITEM(buffers, i) == Py_None) return false;
   for (Py_ssize_t position = 0; PyDict_Next(inputs, &position, &slot, &array);)
-    if (!buffer_of(self, slot) || Py_TYPE(array) != engine.ndarray) return false;
+    if (index_of(self, slot) < 0 || Py_TYPE(array) != engine.ndarray) return false;
   for (Py_ssize_t position = 0; PyDict_Next(outputs, &position, &slot, &array);)
-    if (!buffer_of(self, slot)) return false;
+    if (index_of(self, slot) < 0) return false;
   return true;
 }
 
@@ -47,13 +51,13 @@ static PyObject *copied(PyObject *lane, PyObject *buffer, const Py_buffer *host,
 
 /* Upload an array behind what used its buffer last. */
 static bool upload(const struct run *self, PyObject *slot, PyObject *array) {
-  PyObject *buffer = buffer_of(self, slot), *done = NULL;
+  PyObject *buffer = item_of(self, BufferSet_buffers, slot), *done = NULL;
   Py_buffer host;
   bool is_seen = view_of(array, false, &host);
   if (is_seen && is_alike(array, buffer) && host.len <= number(self->pipeline, Pipeline__most) &&
       host.len <= number(buffer, Extent__size) && !may_be_filled(get(self->pipeline, Pipeline__reads), &host)) {
-    PyObject *read = PyDict_GetItemWithError(get(self->set, BufferSet_reads), slot);
-    PyObject *wait = Py_NewRef(read ? read : get(self->set, BufferSet_execution));
+    PyObject *read = item_of(self, BufferSet_reads, slot);
+    PyObject *wait = Py_NewRef(read != Py_None ? read : get(self->set, BufferSet_execution));
     done = copied(lane_of(self, Lanes_upload), buffer, &host, wait, false);
     Py_DECREF(wait);
     if (done && PyList_Append(get(self->set, BufferSet_uploads), done)) Py_CLEAR(done);
@@ -67,13 +71,14 @@ static bool upload(const struct run *self, PyObject *slot, PyObject *array) {
 
 /* Return what an execution comes after: the uploads and the reads of the set, or the last execution. */
 static PyObject *before_execution(PyObject *set) {
-  PyObject *uploads = get(set, BufferSet_uploads), *reads = get(set, BufferSet_reads), *slot, *read;
-  Py_ssize_t count = PyList_GET_SIZE(uploads), position = 0;
-  if (!count && !PyDict_GET_SIZE(reads)) return Py_NewRef(get(set, BufferSet_execution));
-  PyObject *found = PyTuple_New(count + PyDict_GET_SIZE(reads));
-  if (!found) return NULL;
+  PyObject *uploads = get(set, BufferSet_uploads), *reads = get(set, BufferSet_reads);
+  Py_ssize_t count = PyList_GET_SIZE(uploads), all = count;
+  for (Py_ssize_t i = 0; i < PyList_GET_SIZE(reads); i++) all += PyList_GET_ITEM(reads, i) != Py_None;
+  PyObject *found = all ? PyTuple_New(all) : Py_NewRef(get(set, BufferSet_execution));
+  if (!found || !all) return found;
   for (Py_ssize_t i = 0; i < count; i++) PyTuple_SET_ITEM(found, i, Py_NewRef(PyList_GET_ITEM(uploads, i)));
-  while (PyDict_Next(reads, &position, &slot, &read)) PyTuple_SET_ITEM(found, count++, Py_NewRef(read));
+  for (Py_ssize_t i = 0; i < PyList_GET_SIZE(reads); i++)
+    if (PyList_GET_ITEM(reads, i) != Py_None) PyTuple_SET_ITEM(found, count++, Py_NewRef(PyList_GET_ITEM(reads, i)));
   return found;
 }
 
@@ -85,7 +90,9 @@ static bool note_execution(PyObject *set, PyObject *execution) {
     return false;
   }
   Py_DECREF(swap(set, BufferSet_execution, only));
-  PyDict_Clear(get(set, BufferSet_reads));
+  PyObject *reads = Py_NewRef(get(set, BufferSet_reads)); /* dropping one may run code */
+  for (Py_ssize_t i = 0; i < PyList_GET_SIZE(reads); i++) PyList_SetItem(reads, i, Py_NewRef(Py_None));
+  Py_DECREF(reads);
   return true;
 }
 
@@ -110,7 +117,7 @@ static PyObject *execute_once(const struct run *self) {
 
 /* Read a buffer of the set behind its last execution. */
 static PyObject *download(const struct run *self, PyObject *slot, PyObject *array) {
-  PyObject *buffer = buffer_of(self, slot), *read = NULL, *reads = get(self->pipeline, Pipeline__reads);
+  PyObject *buffer = item_of(self, BufferSet_buffers, slot), *read = NULL, *reads = get(self->pipeline, Pipeline__reads);
   Py_buffer host;
   if (!view_of(array, true, &host))
     return PyObject_CallMethodObjArgs(self->pipeline, names_of._download, self->set, slot, array, NULL);
@@ -118,7 +125,7 @@ static PyObject *download(const struct run *self, PyObject *slot, PyObject *arra
     PyObject *wait = Py_NewRef(get(self->set, BufferSet_execution));
     read = copied(lane_of(self, Lanes_download), buffer, &host, wait, true);
     Py_DECREF(wait);
-    if (read && PyDict_SetItem(get(self->set, BufferSet_reads), slot, read)) Py_CLEAR(read);
+    if (read) PyList_SetItem(get(self->set, BufferSet_reads), index_of(self, slot), Py_NewRef(read));
     if (read && !note_read(reads, &host, read)) {
       PyObject *noted = PyObject_CallMethodObjArgs(reads, names_of.add, array, read, NULL);
       if (!noted) Py_CLEAR(read);
@@ -133,25 +140,28 @@ static PyObject *download(const struct run *self, PyObject *slot, PyObject *arra
 
 /* Submit all of it; return the downloads, or if there are none the execution, or NULL with an exception. */
 static PyObject *submit_all(const struct run *self, PyObject *inputs, PyObject *outputs) {
-  for (Py_ssize_t i = 0; i < PyList_GET_SIZE(inputs); i++) {
-    PyObject *input = PyList_GET_ITEM(inputs, i);
-    if (!upload(self, PyTuple_GET_ITEM(input, 0), PyTuple_GET_ITEM(input, 1))) return NULL;
+  PyObject *slot, *array;
+  bool is_done = true;
+  for (Py_ssize_t position = 0; is_done && PyDict_Next(inputs, &position, &slot, &array);) {
+    Py_INCREF(slot); /* Python code might take them out */
+    Py_INCREF(array);
+    is_done = upload(self, slot, array);
+    Py_DECREF(array);
+    Py_DECREF(slot);
   }
-  PyObject *execution = execute_once(self);
-  if (!execution) return NULL;
-  Py_ssize_t count = PyList_GET_SIZE(outputs);
-  PyObject *ends = PyList_New(count ? count : 1);
-  if (ends && !count) PyList_SET_ITEM(ends, 0, Py_NewRef(execution));
-  Py_DECREF(execution);
-  for (Py_ssize_t i = 0; ends && i < count; i++) {
-    PyObject *output = PyList_GET_ITEM(outputs, i);
-    PyObject *read = download(self, PyTuple_GET_ITEM(output, 0), PyTuple_GET_ITEM(output, 1));
-    if (!read) {
-      Py_CLEAR(ends);
-    } else {
-      PyList_SET_ITEM(ends, i, read);
-    }
+  PyObject *ends = is_done ? PyList_New(0) : NULL, *end = ends ? execute_once(self) : NULL;
+  is_done = end && (PyDict_GET_SIZE(outputs) || !PyList_Append(ends, end));
+  Py_XDECREF(end);
+  for (Py_ssize_t position = 0; is_done && PyDict_Next(outputs, &position, &slot, &array);) {
+    Py_INCREF(slot);
+    Py_INCREF(array);
+    end = download(self, slot, array);
+    is_done = end && !PyList_Append(ends, end);
+    Py_XDECREF(end);
+    Py_DECREF(array);
+    Py_DECREF(slot);
   }
+  if (!is_done) Py_CLEAR(ends);
   return ends;
 }
 
@@ -162,19 +172,15 @@ enum answer run_shortcut(PyObject *const *args, Py_ssize_t count, PyObject *name
   PyObject *sets = get(args[0], Pipeline__sets);
   long long done = number(args[0], Pipeline__runs);
   struct run self = {args[0], Py_NewRef(PyList_GET_ITEM(sets, done % PyList_GET_SIZE(sets)))};
-  PyObject *runs = PyLong_FromLongLong(done + 1), *inputs = PyDict_Items(args[1]), *outputs = PyDict_Items(args[2]);
+  PyObject *runs = is_plain(&self, args[1], args[2]) ? PyLong_FromLongLong(done + 1) : NULL;
   enum answer answer = NOT_MINE;
-  if (runs && inputs && outputs && is_plain(&self, args[1], args[2])) {
-    put(args[0], Pipeline__runs, Py_NewRef(runs));
-    *result = submit_all(&self, inputs, outputs);
+  if (runs) {
+    put(args[0], Pipeline__runs, runs);
+    *result = submit_all(&self, args[1], args[2]);
     answer = *result ? TAKEN : RAISED;
     if (!*result) put(self.set, BufferSet_is_doubtful, Py_NewRef(Py_True));
-  } else {
-    PyErr_Clear();
   }
-  Py_XDECREF(outputs);
-  Py_XDECREF(inputs);
-  Py_XDECREF(runs);
+  if (answer == NOT_MINE) PyErr_Clear();
   Py_DECREF(self.set);
   return answer;
 }

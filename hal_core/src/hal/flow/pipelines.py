@@ -44,19 +44,28 @@ class BufferSet:
         ]
         self.uploads: list[hal.Submission] = []  # since the last execution
         self.execution: tuple[hal.Submission, ...] = ()  # the last one, if any
-        self.reads: dict[int, hal.Submission] = {}  # of the last execution's results
+        # By slot: of the last execution's results
+        self.reads: list[hal.Submission | None] = [None for _ in slots]
         self.others: list[hal.Submission] = []  # reads of buffers that are not its own
         self.is_doubtful = False
 
+    def downloads(self) -> list[hal.Submission]:
+        """Return the reads of the last execution's results."""
+        return [read for read in self.reads if read is not None]
+
     def ends(self) -> list[hal.Submission]:
         """Return the submissions that end after all uses of the set."""
-        return [*self.others, *self.reads.values(), *self.uploads, *self.execution]
+        return [*self.others, *self.downloads(), *self.uploads, *self.execution]
+
+    def follow(self, execution: hal.Submission) -> None:
+        """Note an execution, which comes after all uses of the set."""
+        self.uploads, self.execution, self.others = [], (execution,), []
+        self.reads = [None for _ in self.reads]
 
     def settle(self, lanes: Lanes) -> None:
         """Come after everything: after an error, what was submitted is unknown."""
         others = [lanes.upload.barrier(), lanes.download.barrier()]
-        self.execution = (lanes.compute.barrier(wait=[*others, *self.ends()]),)
-        self.uploads, self.reads, self.others = [], {}, []
+        self.follow(lanes.compute.barrier(wait=[*others, *self.ends()]))
         self.is_doubtful = False
 
 
@@ -198,7 +207,8 @@ class Pipeline:
 
     def _upload(self, mine: BufferSet, slot: int, array: object) -> hal.Submission:
         """Write to a buffer of the set, behind what used it last."""
-        wait = (mine.reads[slot],) if slot in mine.reads else mine.execution
+        read = mine.reads[slot]
+        wait = mine.execution if read is None else (read,)
         operation = self._flow.write_raw(mine.buffers[slot], array, self._lanes.upload, wait)
         mine.uploads.append(operation)
         return operation
@@ -211,10 +221,10 @@ class Pipeline:
 
         def submit(waits: list[Any]) -> hal.Submission:
             execution = compute.execute(commands, bindings=table, wait=waits)
-            mine.uploads, mine.execution, mine.reads, mine.others = [], (execution,), {}, []
+            mine.follow(execution)
             return execution
 
-        after = [*mine.uploads, *mine.reads.values()] or mine.execution
+        after = [*mine.uploads, *mine.downloads()] or mine.execution
         return self._flow.run(accesses, compute, submit, (*after, *mine.others))
 
     def _download(self, mine: BufferSet, slot: int, array: object) -> hal.Submission:
