@@ -179,8 +179,11 @@ class Launch(ABC):
         """Return whether it has ended well, or None before its end; asks no device."""
 
 
-class Participant(ABC):
-    """A group as queues and recordings see it: `hal.collectives.Group`."""
+class Participant:
+    """A group as queues and recordings see it: `hal.collectives.Group`.
+
+    Not an `ABC`: every operation would pay for its `isinstance`.
+    """
 
     __slots__ = ("lock",)
 

@@ -26,6 +26,11 @@ __all__ = ["join"]
 
 _Result = TypeVar("_Result")
 _ABORT_SECONDS: Final = 5.0
+_REDUCTIONS: Final = {
+    "all_reduce": "ncclAllReduce",
+    "reduce": "ncclReduce",
+    "reduce_scatter": "ncclReduceScatter",
+}
 
 
 def join(flavour: Flavour, request: Join) -> NativeGroup:
@@ -144,20 +149,13 @@ class NcclGroup(NativeGroup):
         if work.target is not work.source:
             target = None if work.target is None else work.target.address()
         if step.op:
-            self._reduce(step, source, target, stream)
+            dtype, op = _nccl.TYPES[step.dtype], _nccl.OPS[step.op]
+            root = (step.root,) if step.kind == "reduce" else ()
+            place = source, target, step.elements, dtype, op, *root, self._comm, stream
+            self._library.call(_REDUCTIONS[step.kind], *place)
         else:
             # What is only moved is moved as bytes, of any type.
             self._move(step, step.elements * work.dtype.itemsize, source, target, stream)
-
-    def _reduce(self, step: Step, source: int | None, target: int | None, stream: int) -> None:
-        call, comm, count = self._library.call, self._comm, step.elements
-        dtype, op = _nccl.TYPES[step.dtype], _nccl.OPS[step.op]
-        if step.kind == "all_reduce":
-            call("ncclAllReduce", source, target, count, dtype, op, comm, stream)
-        elif step.kind == "reduce":
-            call("ncclReduce", source, target, count, dtype, op, step.root, comm, stream)
-        else:
-            call("ncclReduceScatter", source, target, count, dtype, op, comm, stream)
 
     def _move(
         self, step: Step, count: int, source: int | None, target: int | None, stream: int

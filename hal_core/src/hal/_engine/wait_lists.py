@@ -18,6 +18,7 @@ Signals: TypeAlias = Iterable[Timepoint] | Timepoint
 
 _Pairs: TypeAlias = tuple[Timepoint, ...]
 
+_NOTHING: Final = ()
 _WAITABLE: Final = (Timepoint, Submission)
 _SIGNALLABLE: Final = (Timepoint,)
 _SIGNALS: Final = "a signal list takes timepoints (semaphore.at(value))"
@@ -32,6 +33,8 @@ def check_lists(
     Each semaphore stands once in each, and is signalled above the value that it is
     waited for (S1).
     """
+    if wait is _NOTHING and signal is _NOTHING:  # the defaults: there is one empty tuple
+        return _NOTHING, _NOTHING
     waits: CheckedWaits | None = _plain(wait, _WAITABLE)
     if waits is None:
         waits = distinct(wait_entries(wait))

@@ -122,7 +122,7 @@ def check(
         0 if given is None else given.size,
         None if taken is None else target._dtype,
         0 if taken is None else taken.size,
-        distance_of(given, taken),
+        0 if given is taken else distance_of(given, taken),
     )
     return step, dtype, given, taken
 

@@ -125,7 +125,7 @@ class GroupLaunch(Launch):
         made, waits, signals = self.seal(), self._waits, self._signals
         if also:
             waits, signals = check_lists([*waits, *also], signals)
-        made._signals = (*signals, *made._signals)  # the latter: somebody waits for its handle
+        made._signals = signals + made._signals  # the latter: somebody waits for its handle
         start(made, waits)
         self.drop()
 

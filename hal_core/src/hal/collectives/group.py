@@ -253,7 +253,7 @@ class Group(Participant):
         """Return a step with its number."""
         line = _line_of(step)
         number = self._counts[line] = self._counts.get(line, 0) + 1
-        return Step(step.kind, number, *step[2:])
+        return Step(step.kind, number, step.op, step.dtype, step.elements, step.root)
 
     def _live(self) -> None:
         if self._closed:
