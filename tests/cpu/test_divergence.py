@@ -30,6 +30,15 @@ __global__ void rounds(int *p) {
   for (int i = 0; i < threadIdx.x; i++) __syncthreads();
   __syncthreads();
 }
+__global__ void some(int *p) {
+  int k = 3;
+  while (k > 0) {
+    __syncthreads();
+    if (threadIdx.x < 8) k--;
+    k--;
+  }
+  __syncthreads();
+}
 __global__ void returned(int *p, int n) {
   if (threadIdx.x >= n) return;
   p[threadIdx.x] += 1;
@@ -56,7 +65,13 @@ def program(device):
 
 @pytest.mark.parametrize(
     ("name", "lines"),
-    [("sides", (5, 7)), ("past", (2, 14)), ("rounds", (18, 19)), ("last", (28, 29))],
+    [
+        ("sides", (5, 7)),
+        ("past", (2, 14)),
+        ("rounds", (18, 19)),
+        ("some", (24, 28)),
+        ("last", (37, 38)),
+    ],
 )
 def test_the_submission_fails_with_kernel_block_and_lines(device, program, name, lines):
     p = device.upload(np.zeros(16, np.int32))

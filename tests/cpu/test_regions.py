@@ -28,6 +28,15 @@ SPLIT = {
     "a condition of two": "if (n > 3 && n < 9) { p[0] = 1; __syncthreads(); }",
     "short names of types": "uint a = p[0]; __syncthreads(); p[0] = a;",
     "a return": "if (threadIdx.x >= n) return; __syncthreads(); p[0] = n;",
+    "a loop that may have no end": "while (n) { if (p[0]) return; __syncthreads(); }",
+    "no step": "for (int i = 0; i < n;) { if (p[0]) return; __syncthreads(); }",
+    "no bound": "for (int i = 0; true; i++) { if (p[0]) return; __syncthreads(); }",
+    "a division": "if (n == 0) return; int m = 8 / n;"
+    "for (int i = 0; i < m; i++) { __syncthreads(); }",
+    "while": "int k = n / 2; while (k > 0) { p[k] = 1; __syncthreads(); k /= 2; }",
+    "a counter declared before": "unsigned k; int j = 0; for (; j < n; j++) { __syncthreads(); }"
+    "int m = 0; for (m = n / 2; m > 0; m >>= 1) { __syncthreads(); } k = 3; p[0] = k;",
+    "auto": "auto i = blockIdx.x; const auto t = threadIdx.x; __syncthreads(); p[t] = i;",
     "an array": "int own[4] = {1, 2, 3, 4}; __syncthreads(); p[threadIdx.x] = own[n];",
 }
 IN_STEP = {
@@ -56,18 +65,21 @@ REFUSED = {
     "a parameter that changes": "n += p[0]; for (int i = 0; i < n; i++) { __syncthreads(); }",
     "a divergent condition": "if (threadIdx.x < n) { __syncthreads(); }",
     "no braces": "if (n) __syncthreads();",
-    "a loop that need not end": "while (n) { if (p[0]) return; __syncthreads(); }",
-    "a loop without a step": "for (int i = 0; i < n;) { if (p[0]) return; __syncthreads(); }",
-    "a loop without a bound": "for (int i = 0; true; i++) { if (p[0]) return; __syncthreads(); }",
+    "a step from memory": "int k = n; while (k > 0) { __syncthreads(); k -= p[0]; }",
+    "a step of some": "int k = n; while (k) { __syncthreads(); if (p[k]) k--; }",
+    "a step in a loop": "int k = n; while (k) { __syncthreads(); for (; k > 3; k--) ; }",
+    "a step of a bound": "int j = threadIdx.x, k = n;"
+    "while (k) { __syncthreads(); k /= 2; j += k; k -= j; }",
+    "a step in a condition": "int k = n; while (k -= 1) { __syncthreads(); }",
+    "a step in an argument": "int k = n; while (k) { __syncthreads(); atomicAdd(&k, -1); }",
     "a break": "for (int i = 0; i < n; i++) { if (p[i]) break; __syncthreads(); }",
     "goto": "again: p[0] = 1; __syncthreads(); if (n) goto again;",
     "switch": "switch (n) { case 1: p[0] = 2; } __syncthreads();",
     "a lambda": "auto f = [&](int i) { p[i] = 1; }; f(0); __syncthreads();",
     "a reference": "int a = p[0]; int &b = a; __syncthreads(); b = 2; p[0] = a;",
     "auto": "auto a = p[0]; __syncthreads(); p[0] = a;",
+    "a reference of auto": "auto &a = p[0]; __syncthreads(); p[0] = a;",
     "an unknown type": "T a = {1}; __syncthreads(); p[0] = a.x;",
-    "a division that nobody makes": "if (n == 0) return; int m = 8 / n;"
-    "for (int i = 0; i < m; i++) { __syncthreads(); }",
     "a directive": "\n#if 1\n__syncthreads();\n#endif\n",
     "a barrier in a value": "p[0] = (__syncthreads(), 1);",
 }
@@ -183,6 +195,58 @@ __global__ void tell(int *p) { __syncthreads(); p[threadIdx.x + 8 * row()] = row
     assert p.tolist() == [row for row in range(6) for _ in range(8)]
 
 
+def test_sums_with_while_as_textbooks_have_them(lab):
+    body = """
+  __shared__ int cache[64];
+  int t = threadIdx.x + blockIdx.x * blockDim.x, i = threadIdx.x, sum = 0;
+  while (t < n) {
+    sum += p[t];
+    t += blockDim.x * gridDim.x;
+  }
+  cache[i] = sum;
+  __syncthreads();
+  auto half = blockDim.x / 2;
+  while (half != 0) {
+    if (i < half) cache[i] += cache[i + half];
+    __syncthreads();
+    half /= 2;
+  }
+  if (i == 0) out[blockIdx.x] = cache[0];
+"""
+    parameters = "const int *p, int *out, int n"
+    assert way_of(body, parameters=parameters) == "hal_by_itself"
+    kernel = lab.function(f"__global__ void kernel({parameters}) {{ {body} }}")
+    p, out = lab.array(np.arange(1000), "i4"), lab.array(np.zeros(3), "i4")
+    lab.run(kernel, 3, 64, p, out, np.int32(1000))
+    owners = np.arange(1000) // 64 % 3
+    assert out.tolist() == [int(p[owners == block].sum()) for block in range(3)]
+
+
+def test_what_all_threads_have_in_common_ends_with_the_last_thread(lab):
+    body = """
+  if (n == 0) return;
+  int i = 1;
+  const int most = 64 / n;
+  while (i < most) {
+    p[threadIdx.x]++;
+    __syncthreads();
+    i *= 2 * n;
+  }
+  for (int k = 0; true; k++) {
+    __syncthreads();
+    if (k >= threadIdx.x) return;
+    p[threadIdx.x]++;
+  }
+"""
+    assert way_of(body) == "hal_by_itself"
+    kernel = lab.function(f"__global__ void kernel(int *p, int n) {{ {body} }}")
+    p = lab.array(np.zeros(32), "i4")
+    lab.run(kernel, 1, (8, 4), p, np.int32(0))
+    assert p.tolist() == [0] * 32
+    lab.run(kernel, 1, 32, p, np.int32(1))
+    assert p.tolist() == list(range(6, 38))
+
+
 class Kernels:
     """Random kernels of structured statements, whose threads write to their own elements."""
 
@@ -218,7 +282,7 @@ __global__ void {name}(int *p, int n) {{
         self.count += 1
         name = f"w{self.count}"
         kinds = ["step", "share", "new", "own", "inner", "even", "odd", "few"]
-        kinds += ["loop", "if"] * (depth > 0)
+        kinds += ["loop", "if", "while"] * (depth > 0)
         kind = pick(kinds)
         if kind == "step":
             return f"{a} = ({a} * 5 + {b} % 11 - t) % 1000;"
@@ -252,6 +316,14 @@ __global__ void {name}(int *p, int n) {{
         kept = list(self.variables)
         body = self.block(depth - 1)
         self.variables = kept
+        if kind == "while":
+            # What follows from the thread's index and from what changes is not computed again.
+            use = f"{pick(['int', 'auto'])} u{name} = n % 5; {a} += t * {name};"
+            step = pick([f"{name} /= 2;", f"{name}--;", f"{name} = {name} - 1 - n % 2;"])
+            more = f"int o{name} = t + {name}; {step} __syncthreads(); {b} += o{name} - u{name};"
+            if pick([True, False]):
+                return f"int {name} = n % 4; while ({name} > 0) {{ {body} {use} {more} }}"
+            return f"int {name} = 0; for ({name} = n % 3; {name} > 0;) {{ {body} {use} {more} }}"
         if kind == "loop":
             name = f"k{depth}"  # many loops count with one name
             return f"for (int {name} = 0; {name} < n % 4; {name}++) {{ {body} __syncthreads(); }}"

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from hal_cpu._region_parts import Region, Step, Variable
-from hal_cpu._region_tokens import Edit, Words, without_comments
+from hal_cpu._region_tokens import Edit, RefusedError, Words, without_comments
 
 __all__ = ["FEW", "Written"]
 
@@ -33,6 +33,8 @@ class Written(Words):
         for number, region in enumerate(regions):
             for variable in region.declared:
                 if any(variable.name in words for words in used[number + 1 :]):
+                    if "auto" in variable.type:
+                        raise RefusedError
                     kept[variable.name] = variable
         start = self._tokens[0].end
         storage = "".join(

@@ -17,6 +17,7 @@ __all__ = [
     "NOT_TAKEN",
     "TYPES",
     "WIDE",
+    "DiffersError",
     "Edit",
     "RefusedError",
     "Words",
@@ -32,6 +33,7 @@ ASSIGNMENTS: Final = frozenset(
 )
 TYPES: Final = frozenset(
     [
+        "auto",
         "bool",
         "char",
         "short",
@@ -113,7 +115,6 @@ NOT_TAKEN: Final = frozenset(
         "__asm",
         "try",
         "catch",
-        "auto",
         "constexpr",
         "decltype",
         "operator",
@@ -134,6 +135,10 @@ class Edit(NamedTuple):
 
 class RefusedError(Exception):
     """The kernel has something that is not understood."""
+
+
+class DiffersError(Exception):
+    """A variable, the argument, is not the same for all threads."""
 
 
 def merge(tokens: Sequence[Token]) -> list[Token]:
@@ -257,13 +262,4 @@ class Words:
                 return False
             if text in {"*", "&"} and not self._is_operand(index - 1):
                 return False
-            if text in {"/", "%"} and self._tokens[index + 1].kind != "number":
-                divisor = self._texts[index + 1]
-                # Nobody may be left whose division it is.
-                if (
-                    divisor not in self._macros
-                    and divisor != "blockDim"
-                    and "threadIdx" not in known
-                ):
-                    return False
         return True

@@ -12,7 +12,7 @@ threads run side by side, as they always can.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from hal.cpp_tokens import Token
@@ -27,6 +27,7 @@ from hal_cpu._region_tokens import (
     NOT_TAKEN,
     TYPES,
     WIDE,
+    DiffersError,
     Edit,
     RefusedError,
     merge,
@@ -67,10 +68,15 @@ def split(
     threads
         How many threads a block has at most.
     """
-    try:
-        return _Splitter(merge(tokens), parameters, macros, users, source, threads).edits()
-    except (RefusedError, IndexError):
-        return None
+    merged = merge(tokens)
+    differing: set[str] = set()
+    while True:
+        try:
+            return _Splitter(merged, parameters, macros, users, source, threads, differing).edits()
+        except DiffersError as error:
+            differing.add(str(error))
+        except (RefusedError, IndexError):
+            return None
 
 
 class _Splitter(Written):
@@ -82,8 +88,11 @@ class _Splitter(Written):
         users: frozenset[str],
         source: str,
         threads: int,
+        differing: set[str],
     ) -> None:
         super().__init__(tokens, macros, users)
+        self._differing = differing
+        self._moving: set[str] = set()  # what changes for all threads at once
         self._source = source
         self._regions: list[Region] = []
         self._open: Region | None = None
@@ -173,6 +182,9 @@ class _Splitter(Written):
         elif "__syncthreads" in texts:
             self._close(index)
             self._around(index, end)
+        elif texts[0] in self._moving:
+            self._close(index)
+            self._move(index, end - 1)
         elif texts[0] == "for" and self._may_step and self._in_step(index, end):
             pass
         elif texts[0] in TYPES or (texts[0] == "const" and texts[1] in TYPES):
@@ -227,12 +239,14 @@ class _Splitter(Written):
         if text == "{":
             self._block(index + 1, end - 1)
             return
-        if text not in {"for", "if"}:
+        if text not in {"for", "if", "while"}:
             raise RefusedError
         close = self._pair[index + 1]
         counters: set[str] = set()
-        if text == "for":
+        if text == "for" and self._texts[index + 2] in {"const", *TYPES}:
             counters = self._header(index + 2, close, end)
+        elif text == "for":
+            self._moving_header(index + 2, close)
         elif not self._is_free(index + 2, close, self._uniform):
             raise RefusedError
         body = close + 1
@@ -271,18 +285,53 @@ class _Splitter(Written):
         new = names - self._names
         self._names |= names
         self._uniform |= names
-        # It ends also if all threads have returned.
-        if not self._is_free(one + 1, two, self._uniform) or names.isdisjoint(
-            self._texts[one + 1 : two]
-        ):
-            raise RefusedError
         step = [text for text in self._texts[two + 1 : last] if text not in ASSIGNMENTS]
-        if len(step) == last - two - 1 or not all(
+        if not self._is_free(one + 1, two, self._uniform) or not all(
             text in self._uniform or text in self._macros or not re.match(r"[A-Za-z_\[{&]", text)
             for text in step
         ):
             raise RefusedError
         return new
+
+    # What changes for all threads at once
+
+    def _changes(self, name: str) -> Iterator[tuple[int, int]]:
+        """Yield where all threads of the block change a variable together.
+
+        That is so in statements that only control flow with barriers in it surrounds.
+        """
+        for index, text in enumerate(self._texts):
+            if text != name or self._texts[index + 1] not in ASSIGNMENTS:
+                continue
+            around = [each for each in self._pair.items() if each[0] < index < each[1]]
+            innermost = max(around)
+            end = index
+            while self._texts[end] != ";" and end < innermost[1]:
+                end = self._pair.get(end, end) + 1
+            if self._texts[innermost[0] - 1] == "for":
+                around.remove(innermost)
+                around.append((innermost[0], self._end(innermost[0] - 1)))
+            is_statement = self._texts[index - 1] in {";", "{", "}", "("}
+            if is_statement and all("__syncthreads" in self._texts[a:b] for a, b in around):
+                yield index, end
+
+    def _move(self, first: int, last: int) -> None:
+        """Take a change of a variable that is the same for all threads."""
+        name, sign = self._texts[first : first + 2]
+        if name not in self._moving:
+            raise RefusedError
+        if sign not in ASSIGNMENTS or not self._is_free(first + 2, last, self._uniform):
+            raise DiffersError(name)
+
+    def _moving_header(self, first: int, last: int) -> None:
+        """Take the parentheses of a for statement that declares no counter."""
+        one = self._find(";", first, last)
+        two = self._find(";", one + 1, last)
+        for begin, end in ((first, one), (two + 1, last)):
+            if begin < end:
+                self._move(begin, end)
+        if not self._is_free(one + 1, two, self._uniform):
+            raise RefusedError
 
     # Loops without barriers
 
@@ -371,6 +420,7 @@ class _Splitter(Written):
             or len(variables) > 1
             or counter.dimensions
             or "*" in counter.type
+            or counter.type == "auto"
             or name in self._names | self._users
             or begin == behind
             or not self._is_free(begin, behind, known)
@@ -508,18 +558,25 @@ class _Splitter(Written):
         if names & (self._names | self._users) or len(names) < len(variables):
             raise RefusedError
         self._names |= names
-        fixed = all(
-            begin < last
-            and not variable.dimensions
-            and not self._is_changed(variable.name, [(index, end)])
-            for variable, (begin, last) in zip(variables, inits, strict=True)
+        plain = all(begin < last for begin, last in inits) and not any(
+            variable.dimensions for variable in variables
         )
-        if fixed and all(self._is_free(*each, self._uniform | names) for each in inits):
-            self._close(index)
-            self._uniform |= names
-            return
+        fixed = plain and not any(self._is_changed(name, [(index, end)]) for name in names)
+        if (
+            plain
+            and names.isdisjoint(self._differing)
+            and all(self._is_free(*each, self._uniform | names) for each in inits)
+        ):
+            moving = set() if fixed else names
+            if not any(
+                self._is_changed(name, [(index, end), *self._changes(name)]) for name in moving
+            ):
+                self._close(index)
+                self._uniform |= names
+                self._moving |= moving
+                return
         self._open = self._open or Region(index)
-        known = self._uniform | self._again.keys() | names | {"threadIdx"}
+        known = (self._uniform - self._moving) | self._again.keys() | names | {"threadIdx"}
         if fixed and all(self._is_free(*each, known) for each in inits):
             self._again.update(dict.fromkeys(names, True))
             for variable, each in zip(variables, inits, strict=True):

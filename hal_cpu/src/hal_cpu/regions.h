@@ -44,16 +44,18 @@ static HAL_INLINE void hal_begin(unsigned char *left, short *lasts, int threads,
   __builtin_memset(left, 0, threads);
   for (int row = 0, i = 0; i < threads; row++, i += size) lasts[row] = (short)size;
 }
-static HAL_INLINE bool hal_leave(const unsigned char *left, short *lasts, int threads, int size) {
-  bool has_gaps = false;
+// Return whether a thread is left.
+static HAL_INLINE bool hal_leave(const unsigned char *left, short *lasts, int threads, int size, bool *has_gaps) {
+  bool is_left = false;
   for (int row = 0, i = 0; i < threads; row++, i += size) {
     int last = lasts[row];
     while (last > 0 && left[i + last - 1]) last--;
     lasts[row] = (short)last;
+    is_left |= last > 0;
     while (last > 0 && !left[i + last - 1]) last--;
-    has_gaps |= last > 0;
+    *has_gaps |= last > 0;
   }
-  return has_gaps;
+  return is_left;
 }
 // `returns`: whether threads may return before the end. `flat`: nobody asks for threadIdx.y and threadIdx.z, so that
 // all rows are counted in y; a loop less around each region is a tenth less to compile.
@@ -88,9 +90,9 @@ static HAL_INLINE bool hal_leave(const unsigned char *left, short *lasts, int th
           hal_thread.hal_index = {(unsigned int)hal_x, (unsigned int)hal_y, (unsigned int)hal_z};   \
           hal_enter(hal_thread);
 #define HAL_REGION_END }
-// Behind a region from which threads may return.
+// Behind a region from which threads may return. What all threads have in common goes on for those that are left.
 #define HAL_REGION_RETURNED \
-  if (hal_some_left) hal_has_gaps = hal_leave(hal_left, hal_lasts, hal_threads, hal_size_x);
+  if (hal_some_left && !hal_leave(hal_left, hal_lasts, hal_threads, hal_size_x, &hal_has_gaps)) return;
 #define HAL_REGION_RETURN(label)          \
   {                                       \
     hal_left[hal_i] = hal_some_left = true; \
