@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Container, Iterator
+from collections.abc import Collection, Iterator
 from typing import Final, NamedTuple
 
 __all__ = [
@@ -161,10 +161,10 @@ def symbols(image: bytes, listed: list[Section] | None = None) -> Iterator[Symbo
             yield Symbol(name, *fields)
 
 
-def constants(image: bytes, names: Container[str]) -> dict[str, bytes]:
+def constants(image: bytes, names: Collection[str]) -> dict[str, bytes]:
     """Return the bytes of variables with these names, as the file has them.
 
-    Raises `ValueError` for a damaged file.
+    Reads no further than to the last of them. Raises `ValueError` for a damaged file.
     """
     found: dict[str, bytes] = {}
     listed = sections(image)
@@ -176,6 +176,8 @@ def constants(image: bytes, names: Container[str]) -> dict[str, bytes]:
             content = image[first : first + symbol.size]
             if section.kind != _NOTHING_STORED and len(content) == symbol.size:
                 found[symbol.name] = content
+                if len(found) == len(names):
+                    break
     return found
 
 
