@@ -110,6 +110,28 @@ def test_the_error_tells_two_buffers_apart(device, gate, placed, whole):
         gate.signal(1)
 
 
+def test_what_is_in_place_is_loaded_again_at_once(flow, device):
+    """The argument stays the same; another source, a part or another mode makes another."""
+    source, other = ints(flow, 1, 2), ints(flow, 3)
+    merge = flow.merge_buffer(device)
+    merge.load(source, "streaming")
+    first = merge.expect(source)
+    flow.fill(source, 5)
+    assert merge.load(source, "streaming") is None
+    assert merge.expect(source) is first
+    merge.load(source.subspan(4, 4), "streaming")
+    assert merge.expect(source.subspan(4, 4)).size == 4
+    merge.load(other, "streaming")
+    with pytest.raises(InvalidArgumentError, match="was expected to hold"):
+        merge.expect(source)
+    merge.load(source, "copy").wait(LIMIT)
+    assert merge.expect(source).raw.address != source.raw.address
+    merge.load(source, "streaming")
+    source.close()
+    with pytest.raises(ClosedError):
+        merge.load(source, "streaming")
+
+
 def test_parts_are_told_apart(flow):
     buffer = ints(flow, 1, 2)
     left, right = buffer.subspan(0, 4), buffer.subspan(4, 4)

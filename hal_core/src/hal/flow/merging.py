@@ -158,6 +158,8 @@ class MergeBuffer:
         self._flow.check_open()
         self._flow.check(source, "load")
         with self._lock:
+            if self._is_in_place and mode == "streaming" and self._source is source:
+                return None  # it stands for the source already
             self._empty()
             copied = None
             if mode == "streaming" and self._flow.reaches(self.device, source.device):
