@@ -206,7 +206,9 @@ class History:
 
     def refused(self, refusal: Callable[[], None]) -> History:
         """Return what stands for this memory in an access that is refused, by raising."""
-        other = copy(self)
+        if self.raw is None:
+            return self
+        other = History(self.raw, self.lanes, ())
         other.refusal, other.special = refusal, True
         return other
 
