@@ -335,7 +335,7 @@ RESOURCES = (
     (
         "a recording does not keep its buffers",
         ["command_buffers/test_recording.py::test_what_is_recorded_is_kept_c1"],
-        ("hal._commands.recorder", "        self._resources.append(command.resources)\n", ""),
+        ("hal._commands.recorder", "        recorded.resources.append(command.resources)\n", ""),
     ),
     (
         "an execution does not keep its table",

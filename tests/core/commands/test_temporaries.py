@@ -138,10 +138,10 @@ def test_an_end_that_is_interrupted_is_repeated_o3(device, monkeypatch):
     commands.copy(small, target, target_offset=256)
     with monkeypatch.context() as patch:
 
-        def interrupt(*_):
+        def interrupt(*_, **__):
             raise KeyboardInterrupt
 
-        patch.setattr(command_buffer, "SlotUses", interrupt)
+        patch.setattr(command_buffer, "Playback", interrupt)
         with pytest.raises(KeyboardInterrupt):
             commands.end()
     commands.end()

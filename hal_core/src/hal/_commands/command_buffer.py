@@ -12,7 +12,6 @@ from hal._commands import nodes
 from hal._commands.bindings import SlotRules
 from hal._commands.collectives import Gathering, collective
 from hal._commands.events import CommandEvent
-from hal._commands.instances import SlotUses
 from hal._commands.lowering import lower
 from hal._commands.parts import Recorded, cut
 from hal._commands.playback import Playback, Stage, Stages
@@ -92,7 +91,7 @@ class CommandBuffer(Recorder, Collectives["Buffer | Slot", None]):
 
     def __len__(self) -> int:
         """Return the number of recorded commands, without barriers and no-ops."""
-        return len(self._nodes)
+        return len(self._recorded.nodes)
 
     def __repr__(self) -> str:
         state = "left by an error" if self._failed else "ended" if self._ended else "recording"
@@ -198,7 +197,7 @@ class CommandBuffer(Recorder, Collectives["Buffer | Slot", None]):
         afterwards.
         """
         self._recording()
-        self._slots._give_temporary(temporary, len(self._nodes) - 1)
+        self._slots._give_temporary(temporary, len(self) - 1)
 
     # Order
 
@@ -292,18 +291,8 @@ class CommandBuffer(Recorder, Collectives["Buffer | Slot", None]):
             raise InvalidArgumentError(message)
         if self._open:
             raise InvalidArgumentError("end: a context of on() is still open; leave its with block")
-        patches, copies, order = self._placed()
-        rules = SlotRules(self._slots, copies, order.accesses if self._hazards else None)
-        recorded = Recorded(
-            self._functions,
-            self._nodes,
-            self._resources,
-            patches,
-            self._values,
-            self._blocks,
-            self._host_copies,
-            order,
-        )
+        recorded, copies = self._placed()
+        rules = SlotRules(self._slots, copies, recorded.order.accesses if self._hazards else None)
         if any(self._places) or any(self._launches):
             stages = self._stages = self._make_stages(recorded, rules)
             queue, work, _ = stages.stages[0]
@@ -351,19 +340,15 @@ class CommandBuffer(Recorder, Collectives["Buffer | Slot", None]):
         is_host = is_host or any(not slots for _, slots in recorded.host_copies)
         direct: Sequence[Storage] = self._slots._direct
         if numbers is not None and direct:
-            used = {id(each) for kept in recorded.resources for each in cast("Any", kept)}
+            used = {id(each) for kept in recorded.resources for each in kept}
             direct = [each for each in direct if id(each) in used]
         graph = not is_host and self._is_graph(device._native, nodes)
         return Playback(
             device,
-            recorded.functions,
-            nodes,
-            recorded.resources,
+            recorded,
             rules,
-            SlotUses(rules.count, recorded.patches, recorded.blocks, recorded.values),
             lower(recorded.order) if graph else None,
             functools.partial(_describe, self._names, numbers),
-            recorded.host_copies,
             direct,
             is_host=is_host,
         )

@@ -35,13 +35,15 @@ class Part(NamedTuple):
 class Recorded(NamedTuple):
     """The commands of a recording, or of a part of it, by the numbers that they have in it."""
 
-    functions: Sequence[Callable[..., object]]
-    nodes: Sequence[Node]
-    resources: Sequence[object]
-    patches: Sequence[Patch]
-    values: Sequence[ValuePatch]
-    blocks: dict[int, ParameterBlock]
-    host_copies: Sequence[tuple[int, tuple[int, ...]]]
+    functions: list[Callable[..., object]]
+    nodes: list[Node]
+    resources: list[tuple[object, ...]]
+    patches: list[Patch]
+    values: list[ValuePatch]
+    blocks: dict[int, ParameterBlock]  # of the commands whose kernels use slots
+    # Copies that are, or with pinned memory bound to all of their slots become, from host to host:
+    # a driver would block for them, so the host runs such an execution (Q1)
+    host_copies: list[tuple[int, tuple[int, ...]]]
     order: Order
 
     def only(self, commands: Sequence[int]) -> Recorded:

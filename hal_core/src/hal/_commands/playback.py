@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from hal._commands.bindings import Late, SlotRules, Table
     from hal._commands.collectives import Gathering
     from hal._commands.lowering import Lowering
+    from hal._commands.parts import Recorded
     from hal._engine.stream import StreamQueue
     from hal._memory.core import DeviceCore
     from hal._speedups import Rebinder
@@ -115,31 +116,25 @@ class Playback:
     def __init__(
         self,
         device: DeviceCore,
-        functions: Sequence[Callable[..., object]],
-        nodes: Sequence[Node],
-        resources: Sequence[object],
+        recorded: Recorded,
         rules: SlotRules,
-        uses: SlotUses,
         lowering: Lowering | None,
         describe: Callable[[int], str],
-        host_copies: Sequence[tuple[int, tuple[int, ...]]],
         direct: Sequence[Storage],
         *,
         is_host: bool,
     ) -> None:
-        """Take the commands; with a lowering they run as a native graph.
-
-        `host_copies` are copies that a driver would block for if pinned
-        memory is bound to all of their slots: the host runs such an execution.
-        """
+        """Take the commands; with a lowering they run as a native graph."""
+        nodes, resources = recorded.nodes, recorded.resources
+        uses = SlotUses(rules.count, recorded.patches, recorded.blocks, recorded.values)
         self._device = device
-        self._functions = functions
+        self._functions = recorded.functions
         self._resources = resources
         self._rules = rules
         self._uses = uses
         self._lowering = lowering
         self._describe = describe
-        self._host_copies = tuple(host_copies)
+        self._host_copies = recorded.host_copies
         self._direct = tuple(direct)  # memory of `Queue.alloca`, whose uses are noted
         self.is_host = is_host
         # Contexts of other devices whose memory it uses

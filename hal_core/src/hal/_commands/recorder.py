@@ -9,16 +9,14 @@ from hal._base.failures import placed
 from hal._commands import nodes
 from hal._commands.events import CommandEvent
 from hal._commands.hazards import Access
-from hal._commands.instances import Patch
 from hal._commands.lowering import Order
 from hal._commands.nodes import Command
+from hal._commands.parts import Recorded
 from hal._commands.playback import Playback, Stages
 from hal._commands.slots import DIRECT, Slots
-from hal._commands.values import ValuePatch
 from hal._engine.stream import StreamQueue
 from hal._memory.core import DeviceCore
 from hal._memory.usage import WRITE
-from hal._programs.parameters import ParameterBlock
 from hal.arguments import as_choice, as_flag, as_name
 from hal.errors import (
     ArgumentTypeError,
@@ -27,7 +25,6 @@ from hal.errors import (
     InvalidArgumentError,
     UnimplementedError,
 )
-from hal.native import Node
 
 _MODES: Final = ("auto", "graph", "stream")
 _HAZARDS: Final = ("auto", "manual")
@@ -42,35 +39,29 @@ class Recorder:
     """The commands recorded so far, and the checks of new ones; base of `hal.CommandBuffer`."""
 
     __slots__ = (
-        "_blocks",
         "_category",
         "_copies",
         "_device",
         "_ended",
         "_events",
         "_failed",
-        "_functions",
         "_groups",
         "_hazards",
         "_here",
-        "_host_copies",
         "_launches",
         "_mode",
         "_names",
-        "_nodes",
         "_only",
         "_open",
         "_order",
-        "_patches",
         "_place",
         "_places",
         "_playback",
         "_queues",
-        "_resources",
+        "_recorded",
         "_runs",
         "_slots",
         "_stages",
-        "_values",
     )
 
     def __init__(
@@ -95,17 +86,10 @@ class Recorder:
         # A one-shot recording has one token, which its execution takes.
         self._runs: list[None] | None = [None] if as_flag(one_shot, "record: one_shot") else None
         self._slots = Slots(device, slots)
-        self._functions: list[Callable[..., object]] = []
-        self._nodes: list[Node] = []
-        self._resources: list[object] = []
         self._names: list[str] = []  # of each command
-        self._patches: list[Patch] = []
-        self._values: list[ValuePatch] = []
-        self._blocks: dict[int, ParameterBlock] = {}  # of the commands whose kernels use slots
         self._copies: list[_Copy] = []
-        # Copies that are, or with certain bindings become, from host to host (Q1)
-        self._host_copies: list[tuple[int, tuple[int, ...]]] = []
         self._order = Order()
+        self._recorded = Recorded([], [], [], [], [], {}, [], self._order)
         self._here = device  # whose the next commands are
         # The places; the first is the executing one
         self._queues: list[StreamQueue | None] = [None]
@@ -151,7 +135,8 @@ class Recorder:
 
     def _append(self, command: Command, title: str) -> None:
         """Append a checked command."""
-        number = len(self._nodes)
+        recorded = self._recorded
+        number = len(recorded.nodes)
         launch = self._launch_of(command, title)
         operands = command.operands
         arena = self._slots._arena
@@ -161,14 +146,14 @@ class Recorder:
             if arena is not None and memory == len(self._slots):
                 arena.use(start, number if self._hazards else self._order.stop)
             self._slots.need(memory, nodes.needed(start, size), alignment, rights, element)
-            self._patches.append((number, memory, start, place))
+            recorded.patches.append((number, memory, start, place))
             if command.block is not None and place >= 0:
-                self._blocks[number] = command.block
+                recorded.blocks[number] = command.block
         for use in command.values:
             patch = self._slots.need_value(number, use)
-            self._values.append(patch)
+            recorded.values.append(patch)
             if command.block is not None and patch.size:
-                self._blocks[number] = command.block
+                recorded.blocks[number] = command.block
         if command.node.__class__ in nodes.COPIES and operands[0].memory != operands[1].memory:
             target, source = operands
             self._copies.append(
@@ -179,7 +164,7 @@ class Recorder:
             )
         hosts = None if self._here._pageable else nodes.hosts_of(command)
         if hosts is not None:
-            self._host_copies.append((number, hosts))
+            recorded.host_copies.append((number, hosts))
         if self._hazards:
             self._order.accesses.append(
                 [
@@ -191,9 +176,9 @@ class Recorder:
         self._order.add()
         self._places.append(self._place)
         self._launches.append(launch)
-        self._functions.append(command.function)
-        self._nodes.append(command.node)
-        self._resources.append(command.resources)
+        recorded.functions.append(command.function)
+        recorded.nodes.append(command.node)
+        recorded.resources.append(command.resources)
         self._names.append(title)
 
     def _launch_of(self, command: Command, title: str) -> object:
@@ -211,14 +196,14 @@ class Recorder:
             )
         return launch
 
-    def _placed(self) -> tuple[list[Patch], list[_Copy], Order]:
-        """Return what names bytes of temporaries, with their places in their blocks.
+    def _placed(self) -> tuple[Recorded, list[_Copy]]:
+        """Return the commands and the copies, with the places of temporaries in their blocks.
 
         Changes nothing that a second call would see, which may follow an interrupt.
         """
         arena = self._slots._arena
         if arena is None:
-            return self._patches, self._copies, self._order
+            return self._recorded, self._copies
         place, first = arena.settle(), len(self._slots)
 
         def moved(memory: int, start: int) -> tuple[int, int]:
@@ -228,13 +213,14 @@ class Recorder:
             return first + block, start
 
         patches = [
-            (number, *moved(memory, start), field) for number, memory, start, field in self._patches
+            (number, *moved(memory, start), field)
+            for number, memory, start, field in self._recorded.patches
         ]
         copies = [
             (*moved(target, to), *moved(source, of), size, title)
             for target, to, source, of, size, title in self._copies
         ]
-        return patches, copies, self._order.moved(moved)
+        return self._recorded._replace(patches=patches, order=self._order.moved(moved)), copies
 
     def _check_event(self, event: CommandEvent, what: str) -> None:
         self._recording()
