@@ -27,6 +27,7 @@ from odd_world import LIMIT, OBJECTS, SUBJECTS, World
 import hal
 from hal import collectives, flow
 from hal._commands.slots import Slots
+from hal._transfers.collective_methods import Collectives
 
 __all__ = ["KEYWORDS", "MADE", "batches", "main", "parameters_of", "targets_of"]
 
@@ -64,6 +65,9 @@ KEYWORDS = {
     "virtual_devices": ("max_in_flight",),
     "Routine.__call__": ("n",),
 }
+for _name in vars(Collectives):
+    if _name[0] != "_":
+        KEYWORDS |= {f"Queue.{_name}": ("wait", "signal"), f"CommandBuffer.{_name}": ("name",)}
 
 
 THREADS = 256 + 64 + 8
