@@ -175,17 +175,20 @@ enum answer queue_read_shortcut(PyObject *const *args, Py_ssize_t count, PyObjec
   return transfer(args, count, names, true, result);
 }
 
-/* submit(queue, kind, (function, arguments, resources), wait, signal, is_host): for the copies of other
- * methods, which Python has checked. Fills, launches and others that come here have been declined. */
+/* submit(queue, kind, (function, arguments, resources), wait, signal, is_host): for barriers, which have no
+ * function, and for the copies of other methods, which Python has checked. Fills, launches and others that
+ * come here have been declined. */
 enum answer submit_shortcut(PyObject *const *args, Py_ssize_t count, PyObject *names, PyObject **result) {
   if (count < 5 || count > 6 || names || (count == 6 && args[5] != Py_False)) return NOT_MINE;
   PyObject *queue = args[0], *payload = args[2];
   if (args[1] == names_of.copy) return NOT_MINE;
   if (!PyTuple_CheckExact(payload) || PyTuple_GET_SIZE(payload) != 3) return NOT_MINE;
   PyObject *resources = PyTuple_GET_ITEM(payload, 2), *device = device_of(queue);
-  struct native_call call;
-  if (!device || !can_copy(queue) || !is_copy(device, PyTuple_GET_ITEM(payload, 0)) ||
-      !read_copy(device, PyTuple_GET_ITEM(payload, 1), resources, &call))
+  PyObject *function = PyTuple_GET_ITEM(payload, 0);
+  struct native_call call = {.kind = CALL_NONE};
+  if (!device) return NOT_MINE;
+  if (function != Py_None && (!can_copy(queue) || !is_copy(device, function) ||
+                              !read_copy(device, PyTuple_GET_ITEM(payload, 1), resources, &call)))
     return NOT_MINE;
   return submit(queue, args[1], &call, resources, &(struct order){args[3], args[4], NULL}, result);
 }

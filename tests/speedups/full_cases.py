@@ -136,7 +136,7 @@ def case_a_call_that_fails_takes_its_claim_back_s1(device):
 
 
 def case_queues_at_rest_leave_their_room_to_another_q1(device):
-    """An alloca keeps the interpreter lock: it is Python's where many launches are in flight, on all queues."""
+    """An alloca keeps the interpreter lock: Python makes it where many launches are in flight."""
     grow(device)
     blocked, events = Blocked(device), device._context.events
     for event in [events.take() for _ in range(256)]:

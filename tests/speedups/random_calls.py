@@ -241,6 +241,9 @@ class Program:
         self.last[self.index] = submission = getattr(queue, method)(*args, **options)
         return submission.kind
 
+    def barrier(self):
+        return self.submit("barrier", **self.lists())
+
     def signal(self):
         return self.point().semaphore.signal(self.point().value)
 
@@ -269,6 +272,7 @@ class Program:
         for number in range(CALLS):
             kinds = [self.fill] * 8 + [self.dispatch] * 6 + [self.execute] * 3
             kinds += [self.copy] * 5 + [self.alloca] * 6 + [self.signal] * 4 + [self.wait, self.at]
+            kinds += [self.barrier] * 2
             kinds += [self.odd] * (not number % 40)
             call = self.pick.choice(kinds)
             self.index = self.pick.randrange(len(self.queues))

@@ -51,10 +51,12 @@ def case_the_commonest_calls_take_no_python_q1(device):
         queue.dispatch(kernel, grid=1, args=(bits, natural, 4, 0.0), shared_memory=512)
         queue.execute(filling, wait=first)
         last = queue.execute(commands, signal=[done.at(3)])
-        beside = other.fill(buffer, 9, wait=(last,), signal=(done.at(4),))
-    assert not calls.names, calls.names
+        queue.barrier(signal=done.at(4))
+        other.barrier(wait=done.at(4))
+        beside = other.fill(buffer, 9, wait=(last,), signal=(done.at(5),))
+    assert calls.names == {"Queue.barrier": 2}, calls.names
     beside.wait()
-    assert done.query() == 4
+    assert done.query() == 5
     assert buffer.numpy().tolist() == [9] * 256
     assert numbers.numpy().tolist() == [1.5] * 16
     assert y.numpy().tolist() == [7 * i + 1 + 2 + 3 + 3 + 1 + 4 + 1 for i in range(4)]
