@@ -111,7 +111,7 @@ bool has_room(struct issue *self, Py_ssize_t length, struct drops *drops) {
   if (PyDict_GET_SIZE(get(context, DeviceContext_starved))) return false;
   long long limit = number(queue, StreamQueue__limit);
   bool is_due = !self->held || !(number(queue, StreamQueue__sequence) & EACH_SO_MANY) || !fits(self, limit);
-  if (is_due && !is_low(self)) retire(queue, drops);
+  if (is_due && !is_low(self)) retire_some(queue, drops);
   self->lets_go = may_block(self);
   return fits(self, limit) && (self->held || !self->lets_go);
 }

@@ -4,11 +4,12 @@
 enum { MOST_DEPTH = 4 }; /* queues that wait for each other */
 
 /* Return how many of the oldest operations have completed: a binary search, since a stream ends its
- * operations in order. -1 if an event answers with an error. */
-static Py_ssize_t count_completed(struct calls *calls, PyObject *ring, Py_ssize_t length) {
+ * operations in order, from the index `next` on, and until `enough` are found. -1 if an event answers with an
+ * error. */
+static Py_ssize_t count_completed(struct calls *calls, PyObject *ring, Py_ssize_t length, Py_ssize_t next,
+                                  Py_ssize_t enough) {
   Py_ssize_t low = 0, high = length; /* `low` have completed; that of index `high` has not */
-  Py_ssize_t next = 0;
-  while (low < high) {
+  while (low < high && low < enough) {
     PyObject *operation = PySequence_GetItem(ring, next);
     if (!operation) {
       PyErr_Clear();
@@ -23,7 +24,7 @@ static Py_ssize_t count_completed(struct calls *calls, PyObject *ring, Py_ssize_
     } else {
       return -1;
     }
-    next = low == 1 && high == length ? length - 1 : (low + high) / 2;
+    next = low == 1 && high == length ? length - 1 : low ? (low + high) / 2 : 0;
   }
   return low;
 }
@@ -46,7 +47,10 @@ static bool advance(PyObject *timeline, PyObject *value, struct drops *drops) {
   return true;
 }
 
-static bool retire_deep(PyObject *queue, struct drops *drops, int depth);
+/* What is to be retired: a sequence, or one of these. */
+enum { ALL = -1, SOME = 0 };
+
+static bool retire_deep(PyObject *queue, struct drops *drops, long long wanted, int depth);
 
 /* Return whether an operation is a dealloca that has given nothing back: `Deallocation._let_go` has it done. */
 static bool is_late(PyObject *operation) {
@@ -71,7 +75,7 @@ static bool may_retire(PyObject *head, struct drops *drops, int depth) {
           get(get(head, Operation__queue), StreamQueue__context))
         return false; /* that device may be lost: the Python engine asks it */
       if (depth >= MOST_DEPTH) return false;
-      retire_deep(queue, drops, depth + 1);
+      retire_deep(queue, drops, number(other, Operation__sequence), depth + 1);
       if (!is_true(other, Operation__retired)) return false;
     }
     if (get(other, Operation__state) != engine.done) return false;
@@ -105,7 +109,7 @@ static bool retire_head(PyObject *queue, PyObject *head, struct drops *drops) {
   return true;
 }
 
-static bool retire_deep(PyObject *queue, struct drops *drops, int depth) {
+static bool retire_deep(PyObject *queue, struct drops *drops, long long wanted, int depth) {
   PyObject *ring = get(queue, StreamQueue__ring), *context = get(queue, StreamQueue__context);
   Py_ssize_t length = PyObject_Length(ring);
   if (!length) return true;
@@ -115,9 +119,19 @@ static bool retire_deep(PyObject *queue, struct drops *drops, int depth) {
     return false;
   PyObject *head = first_of(ring);
   if (!head || is_true(head, Operation__retired)) return false; /* one was broken off */
-  Py_ssize_t completed = count_completed(calls, ring, length);
+  long long oldest = number(head, Operation__sequence);
+  Py_ssize_t first = 0, enough = length;
+  if (wanted == SOME) {
+    /* Mostly the device is close behind the host, and a question costs as much as the work of several operations. */
+    first = length - 1 - length / 4;
+    enough = 2;
+  } else if (wanted >= oldest && wanted < oldest + length) {
+    first = (Py_ssize_t)(wanted - oldest);
+    enough = first + 1;
+  }
+  Py_ssize_t completed = count_completed(calls, ring, length, first, enough);
   if (completed < 0) return false;
-  long long end = number(head, Operation__sequence) + completed;
+  long long end = oldest + completed;
   bool is_done = true;
   while (is_done && (head = first_of(ring)) && number(head, Operation__sequence) < end) {
     is_done = drops->count < MOST_DROPS / 2 && may_retire(head, drops, depth);
@@ -132,4 +146,6 @@ static bool retire_deep(PyObject *queue, struct drops *drops, int depth) {
   return is_done;
 }
 
-bool retire(PyObject *queue, struct drops *drops) { return retire_deep(queue, drops, 0); }
+bool retire(PyObject *queue, struct drops *drops) { return retire_deep(queue, drops, ALL, 0); }
+
+bool retire_some(PyObject *queue, struct drops *drops) { return retire_deep(queue, drops, SOME, 0); }

@@ -586,6 +586,9 @@ int launch_updated(const struct calls *calls, PyObject *rebinder, PyObject *inst
  * is left for the Python engine to look at. */
 bool retire(PyObject *queue, struct drops *drops);
 
+/* The same, with as few questions as will do for room: the newest that have completed may be left. */
+bool retire_some(PyObject *queue, struct drops *drops);
+
 /* ---- the shortcuts, one file for each kind of call ---- */
 
 /* The arguments as a vector call has them; keyword names may be NULL. */

@@ -71,7 +71,7 @@ static enum answer harvest(PyObject *queue, PyObject *context) {
   drops.count = 0;
   bool is_done = false;
   if (enter()) {
-    is_done = retire(queue, &drops);
+    is_done = retire_some(queue, &drops);
     PyObject *queues = get(context, DeviceContext_queues);
     long long rotation = number(context, DeviceContext__rotation) + 1;
     PyObject *rotated = PyLong_FromLongLong(rotation);
@@ -79,7 +79,7 @@ static enum answer harvest(PyObject *queue, PyObject *context) {
     Py_ssize_t count = PyList_GET_SIZE(queues);
     if (count) {
       PyObject *other = PyList_GET_ITEM(queues, rotation % count);
-      if (other != queue) is_done = retire(other, &drops) && is_done;
+      if (other != queue) is_done = retire_some(other, &drops) && is_done;
     }
     leave();
     drop_all(&drops);
