@@ -135,12 +135,18 @@ def case_a_call_that_fails_takes_its_claim_back_s1(device):
     assert device._context.events.is_idle()
 
 
+def make_events(device):
+    """Have so many made that a submission finds one."""
+    pool = device._context.events
+    for event in [pool.take() for _ in range(256)]:
+        event.release()
+
+
 def case_queues_at_rest_leave_their_room_to_another_q1(device):
     """An alloca keeps the interpreter lock: Python makes it where many launches are in flight."""
     grow(device)
-    blocked, events = Blocked(device), device._context.events
-    for event in [events.take() for _ in range(256)]:
-        event.release()  # so that there are enough
+    blocked = Blocked(device)
+    make_events(device)
     queue, kept = device.create_queue(), []
     queue.barrier(wait=blocked.queue.barrier())
     with Calls() as calls:
@@ -150,6 +156,18 @@ def case_queues_at_rest_leave_their_room_to_another_q1(device):
     blocked.gate.set()
     device.wait_idle(LIMIT)
     assert 100 < len(kept) < 256, len(kept)
+
+
+def case_few_questions_make_room_q1(device):
+    """Where the device keeps up, one is enough for many submissions."""
+    buffer, sim, driver = warm(device), gpusim.load(), ctypes.CDLL("libcuda.so.1")
+    make_events(device)
+    before = sim.calls("cuEventQuery")
+    for _ in range(256):
+        device.queue.fill(buffer, 1)
+        assert not driver.cuCtxSynchronize()
+    asked = sim.calls("cuEventQuery") - before
+    assert 0 < asked <= 8, asked
 
 
 def case_each_call_may_fail_on_a_stream_that_others_know_s1(device):
