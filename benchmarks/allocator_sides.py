@@ -100,7 +100,9 @@ class HalSide:
         return [queue.stream_handle for queue in self._queues]
 
     def renew_queues(self) -> None:
-        """Take other queues: those whose streams others have seen do without the C extension."""
+        """Take other queues: work on a stream that others have seen costs more."""
+        for queue in self._queues:
+            queue.close()
         self._queues = [self.device.create_queue() for _ in self._queues]
 
     def finish(self) -> None:
