@@ -8,20 +8,6 @@ import pytest
 from hal.errors import CompilationError
 
 
-def test_vector_add(lab):
-    kernel = lab.function("""
-extern "C" __global__ void kernel(float a, const float *x, float *y, int n) {
-  int i = blockIdx.x * blockDim.x + threadIdx.x;
-  if (i < n) y[i] = a * x[i] + y[i];
-}
-""")
-    for count, block in ((1, 1), (1000, 256), (1000, 7), (100_003, 1024), (1 << 20, 256)):
-        x = lab.array(np.arange(count) % 1000, "f4")
-        y = lab.array(np.arange(count) % 77, "f4")
-        lab.run(kernel, -(-count // block), block, np.float32(3), x, y, np.int32(count))
-        assert (y == 3 * (np.arange(count) % 1000) + np.arange(count) % 77).all()
-
-
 def test_functions_between_kernels_know_their_thread(lab):
     """What is defined behind a kernel is a declaration of its own."""
     image = lab.image("""
@@ -108,34 +94,6 @@ __global__ void kernel(char before, Large large, Small small, short between, Wid
     large.parts[7].b = -1  # the arguments were copied
     lab.finish(stream)
     assert out.tolist() == [3 + i for i in range(40)] + [6, 11, 3]
-
-
-def test_variables_of_the_module(lab):
-    source = """
-__device__ int counter = 5;
-__constant__ float table[4] = {1, 2, 3, 4};
-__device__ __constant__ double one = 1;
-__global__ void kernel(float *out) {
-  atomicAdd(&counter, 1);
-  out[threadIdx.x] = table[threadIdx.x] * one;
-}
-"""
-    image = lab.image(source)
-    module, other = lab.load(image), lab.load(image)
-    kernel = lab.device.get_function(module, "kernel")
-    address, size = lab.device.get_global(module, "table")
-    assert size == 16
-    stream = lab.stream()
-    new = np.array([5, 6, 7, 8], "f4")
-    lab.device.copy_from_host(stream, address, new.ctypes.data, size)
-    out = lab.array(np.zeros(4), "f4")
-    lab.launch(stream, kernel, 1, 4, out)
-    lab.finish(stream)
-    assert (out == new).all()
-    counts = [lab.device.get_global(each, "counter") for each in (module, other)]
-    assert [size for _, size in counts] == [4, 4]
-    # Two modules of one image have variables of their own.
-    assert [ctypes.c_int.from_address(address).value for address, _ in counts] == [9, 5]
 
 
 def test_mathematics(lab):

@@ -1,6 +1,5 @@
 """Native graphs: nodes of every kind, updates, grids in memory, and random ones against a model."""
 
-import ctypes
 import random
 import threading
 
@@ -109,22 +108,6 @@ def test_random_graphs_with_updates_between_launches_c4(graphs, seed):
 
 
 # Updates
-
-
-def test_an_update_is_for_later_launches_c4(graphs):
-    x = graphs.lab.array([0], "u4")
-    one, kept = graphs.node("sum", 1, x, np.uint32(1))
-    instance = graphs.instance([one], [[]])
-    gate = graphs.lab.gate(graphs.stream)
-    for value in (10, 100, 1000):
-        graphs.launch(instance)
-        node, kept = graphs.node("sum", 1, x, np.uint32(value))
-        graphs.device.update_graph(instance, 0, node)
-        ctypes.memset(ctypes.byref(kept[1]), 0xEE, ctypes.sizeof(kept[1]))
-    graphs.launch(instance)
-    gate.open()
-    graphs.lab.finish()
-    assert x[0] == 1111
 
 
 def test_instances_do_not_share_parameters_c4(graphs):

@@ -70,22 +70,6 @@ __global__ void kernel(const int *x, int *sums, int n) {
     assert info.max_threads_per_block == 1024
 
 
-def test_threads_that_return_before_a_barrier(lab):
-    kernel = lab.function("""
-__global__ void kernel(int *x) {
-  int t = threadIdx.x;
-  if (t % 3 == 0) return;
-  int right = x[(t + 1) % blockDim.x];
-  __syncthreads();
-  x[t] = right;
-}
-""")
-    x = lab.array(np.arange(100), "i4")
-    lab.run(kernel, 1, 100, x)
-    expected = np.where(np.arange(100) % 3 == 0, np.arange(100), (np.arange(100) + 1) % 100)
-    assert (x == expected).all()
-
-
 def test_barriers_in_functions_keep_each_thread_its_index(lab):
     kernel = lab.function("""
 __device__ int sum(int value) {
@@ -209,37 +193,6 @@ __global__ void kernel(T *x, const T *values, int n) {{
         assert x[7] == count
 
 
-def test_private_arrays_are_each_threads_own(lab):
-    kernel = lab.function("""
-__global__ void kernel(const int *x, int *out, int n) {
-  int i = blockIdx.x * blockDim.x + threadIdx.x;
-  int bins[8] = {};
-  for (int k = 0; k < n; k++) bins[x[(i * 7 + k) % n] & 7]++;
-  int best = 0;
-  for (int k = 1; k < 8; k++) if (bins[k] > bins[best]) best = k;
-  out[i] = best * 1000 + bins[best] + bins[i & 7];
-}
-""")
-    x = lab.array(np.random.default_rng(5).integers(0, 100, 37), "i4")
-    out = lab.array(np.zeros(512), "i4")
-    lab.run(kernel, 4, 128, x, out, np.int32(37))
-    bins = np.bincount(x & 7, minlength=8)
-    expected = bins.argmax() * 1000 + bins.max() + bins[np.arange(512) & 7]
-    assert (out == expected).all()
-
-
-def test_grid_stride(lab):
-    kernel = lab.function("""
-__global__ void kernel(int *x, size_t n) {
-  size_t step = (size_t)gridDim.x * blockDim.x;
-  for (size_t i = blockIdx.x * blockDim.x + threadIdx.x; i < n; i += step) x[i] += i;
-}
-""")
-    x = lab.array(np.zeros(10_007), "i4")
-    lab.run(kernel, 3, 100, x, np.uint64(x.size))
-    assert (x == np.arange(x.size)).all()
-
-
 @pytest.mark.parametrize("barrier", ["", "__syncthreads();"])
 def test_indices_that_pass_2_to_the_31(lab, barrier):
     """Run the last blocks of a grid that would take minutes in whole."""
@@ -276,25 +229,6 @@ __global__ void kernel(unsigned *low, unsigned long long *whole, unsigned first)
         expected = np.arange(1024, dtype="u8") + first * 1024
         assert (whole == expected).all()
         assert (low == expected.astype("u4")).all()
-
-
-def test_results_do_not_change_from_run_to_run(lab):
-    kernel = lab.function("""
-__global__ void kernel(const float *x, float *y, int n) {
-  int i = blockIdx.x * blockDim.x + threadIdx.x;
-  if (i >= n) return;
-  float s = 0;
-  for (int k = -4; k <= 4; k++) s += x[min(max(i + k, 0), n - 1)] * (1.0f / (1 + k * k));
-  y[i] = s;
-}
-""")
-    x = lab.array(np.random.default_rng(2).random(50_001), "f4")
-    y = lab.array(np.zeros(x.size), "f4")
-    results = []
-    for _ in range(5):
-        lab.run(kernel, -(-x.size // 256), 256, x, y, np.int32(x.size))
-        results.append(y.copy())
-    assert all((result == results[0]).all() for result in results)
 
 
 def test_launches_on_several_streams_at_once(lab, other_lab):
