@@ -153,15 +153,6 @@ def test_memory_of_alloca_is_tracked_once(flow, device, gate):
     flow.adopt(raw)
 
 
-def test_memory_of_alloca_is_adopted(flow, device, gate):
-    raw = device.queue.alloca(64, wait=gate.at(1))
-    tracked = flow.adopt(raw)
-    filled = flow.fill(tracked, 3, queue="upload")
-    assert filled.state == "pending"
-    gate.signal(1)
-    assert (tracked.numpy(timeout=LIMIT) == 3).all()
-
-
 def test_flows_and_devices_are_kept_apart(flow, device, second_device):
     other = Flow(second_device)
     buffer = other.allocate(4)

@@ -9,7 +9,6 @@ import pytest
 from context_harness import BYTES, NUMBERS, declare, step
 from core_harness import LIMIT, collect_in_threads
 
-import hal
 from hal.errors import ArgumentTypeError, ClosedError, InvalidArgumentError, NotFoundError
 from hal.flow import Context, Flow, MemoryMode, TrackedBuffer
 
@@ -42,17 +41,6 @@ def test_a_name_can_do_what_a_tracked_buffer_can(root, gate):
     assert not x.used.poll()
     gate.signal(1)
     x.used.wait(LIMIT)
-
-
-def test_a_name_whose_write_failed_can_be_recovered(root):
-    broken = hal.create_semaphore()
-    broken.fail(RuntimeError("the sensor was unplugged"))
-    root["x"].write(NUMBERS, wait=broken.at(1))
-    with pytest.raises(hal.HalError, match="unplugged"):
-        root["x"].numpy(timeout=LIMIT)
-    root["x"].recover()
-    root["x"].write(NUMBERS * 2)
-    assert np.array_equal(root["x"].numpy(timeout=LIMIT), NUMBERS * 2)
 
 
 @pytest.mark.parametrize("clear", [False, True])

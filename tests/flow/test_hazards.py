@@ -58,27 +58,6 @@ def test_a_grid_in_memory_is_read(flow, kernels, gate):
     assert y.numpy(timeout=LIMIT).tolist() == [3]
 
 
-def test_a_recording_knows_what_it_does_with_its_slots(flow, kernels, gate):
-    x, y, z = (settled(ints(flow, value)) for value in (1, 10, 100))
-    with flow.record(slots=2) as commands:
-        source, target = commands.slots
-        commands.dispatch(kernels["add"], grid=1, args=(source, target))
-        commands.dispatch(kernels["add"], grid=1, args=(source, z))
-        commands.dispatch(kernels["add"], grid=1, args=(target, z))
-    assert commands.uses == [1, 2]
-    flow.execute(commands, bindings=[x, y], wait=gate.at(1))
-    assert flow.to_host(x).result(LIMIT).tolist() == [1]
-    arrays = [np.zeros(1, np.int32) for _ in range(2)]
-    late = [
-        flow.read(y, arrays[0]),
-        flow.read(z, arrays[1], queue="upload"),
-    ]
-    assert [each.state for each in late] == ["pending"] * 2
-    gate.signal(1)
-    hal.wait_all(late, LIMIT)
-    assert [array.tolist() for array in arrays] == [[11], [112]]
-
-
 def test_a_recording_of_two_devices_waits_for_both_and_both_wait_for_it(
     device, second_device, gate
 ):
@@ -121,21 +100,6 @@ def test_host_calls_stand_in_the_place_of_work(flow, gate):
     assert seen == ["called"]
 
 
-def test_between_devices(pair, gate):
-    """RAW, WAR and WAW across two devices."""
-    one, two = pair.devices
-    here = settled(ints(pair, 1, target=one))
-    there = settled(ints(pair, 5, target=two))
-    pair.fill(here, 2, wait=gate.at(1))
-    pair.device_to_device(here, there)  # reads here, writes there
-    overwrite = pair.write(here, np.array([9], np.int32))
-    late = pair.to_host(there)
-    assert [overwrite.state, late.submission.state] == ["pending"] * 2
-    gate.signal(1)
-    assert late.result(LIMIT).tolist() == [2]
-    assert here.numpy(timeout=LIMIT).tolist() == [9]
-
-
 def test_a_kernel_that_uses_a_peers_memory(pair, gate):
     """In any order of the arguments it runs where it was loaded."""
     one, two = pair.devices
@@ -148,20 +112,6 @@ def test_a_kernel_that_uses_a_peers_memory(pair, gate):
     assert done.state == "pending"
     gate.signal(1)
     assert here.numpy(timeout=LIMIT).tolist() == [21]
-
-
-def test_between_drivers(open_probe, gate):
-    """One backend's streams cannot wait for the other's events."""
-    one, _ = open_probe(domain=object())
-    two, _ = open_probe(domain=object())
-    flow = Flow(one, two, chunk=64)
-    data = np.arange(100, dtype=np.int32)
-    here = flow.from_host(data, wait=gate.at(1))
-    back = flow.device_to_device(flow.device_to_device(here, two), one)
-    late = flow.to_host(back)
-    assert late.submission.state == "pending"
-    gate.signal(1)
-    assert np.array_equal(late.result(LIMIT), data)
 
 
 def test_recovery_comes_after_what_the_failed_work_never_waited_for(flow, gate):

@@ -35,17 +35,6 @@ def kernels(device):
     return device.compile(ADD)
 
 
-@pytest.mark.parametrize("mode", ["copy", "streaming"])
-def test_a_kernel_merges_what_another_device_has(pair, kernels, device, second_device, mode):
-    ours, theirs = ints(pair, 1, 2, 3), ints(pair, 10, 20, 30, device=second_device)
-    merge = pair.merge_buffer(device)
-    merge.load(theirs, mode)
-    add(pair, kernels, merge, theirs, ours)
-    assert ours.numpy(timeout=LIMIT).tolist() == [11, 22, 33]
-    assert merge.expect(theirs).shape == (3,)
-    assert merge.expect(theirs).dtype == np.int32
-
-
 def test_streaming_reads_in_place_where_it_can(device, second_device):
     for peers, mode in ((True, "streaming"), (False, "copy")):
         with Flow(device, second_device, peers=peers) as flow:
@@ -72,18 +61,6 @@ def test_a_copy_is_of_the_load_and_streaming_of_the_work(
     add(pair, kernels, merge, theirs, ours)
     pair.fill(theirs, np.int32(30))
     assert ours.numpy(timeout=LIMIT).tolist() == [sum_]
-
-
-@pytest.mark.parametrize("mode", ["copy", "streaming"])
-def test_what_is_merged_is_written_before(pair, kernels, device, second_device, gate, mode):
-    ours, theirs = ints(pair, 1), ints(pair, 10, device=second_device)
-    pair.fill(theirs, np.int32(20), wait=gate.at(1))
-    merge = pair.merge_buffer(device)
-    merge.load(theirs, mode)
-    merged = add(pair, kernels, merge, theirs, ours)
-    assert merged.state == "pending"
-    gate.signal(1)
-    assert ours.numpy(timeout=LIMIT).tolist() == [21]
 
 
 @pytest.mark.parametrize("placed", [True, False])
@@ -130,17 +107,6 @@ def test_what_is_in_place_is_loaded_again_at_once(flow, device):
     source.close()
     with pytest.raises(ClosedError):
         merge.load(source, "streaming")
-
-
-def test_parts_are_told_apart(flow):
-    buffer = ints(flow, 1, 2)
-    left, right = buffer.subspan(0, 4), buffer.subspan(4, 4)
-    merge = flow.merge_buffer()
-    merge.load(left)
-    assert merge.expect(buffer.subspan(0, 4)).numpy(timeout=LIMIT).tolist() == [1]
-    for other in (right, buffer):
-        with pytest.raises(InvalidArgumentError):
-            merge.expect(other)
 
 
 @pytest.mark.parametrize("way", ["whole", "part", "part of a part", "recorded", "bound"])
@@ -319,17 +285,6 @@ def test_what_it_brings_is_read_only(pair, kernels, second_device, mode):
             write()
     held.close()  # what was merged stays
     assert theirs.numpy(timeout=LIMIT).tolist() == [10]
-
-
-def test_errors_tell_equal_buffers_apart(pair, second_device):
-    first, second = (ints(pair, 1, device=second_device) for _ in range(2))
-    merge = pair.merge_buffer()
-    merge.load(first)
-    with pytest.raises(InvalidArgumentError) as caught:
-        merge.expect(second)
-    assert repr(first) in str(caught.value)
-    assert repr(second) in str(caught.value)
-    assert repr(first) != repr(second)
 
 
 def test_the_mode_of_a_load_may_be_expected(pair, second_device):

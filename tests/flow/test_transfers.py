@@ -37,15 +37,6 @@ def test_parts_between_devices(pair):
             pair.copy(here, there, **wrong)
 
 
-def test_both_directions_at_once(pair):
-    one, two = pair.devices
-    a = pair.from_host(np.full(50_000, 1, np.uint8), one)
-    b = pair.from_host(np.full(50_000, 2, np.uint8), two)
-    c, d = pair.device_to_device(a, two), pair.device_to_device(b, one)
-    assert (c.numpy(timeout=LIMIT) == 1).all()
-    assert (d.numpy(timeout=LIMIT) == 2).all()
-
-
 def test_staged_copies_through_a_ring(open_probe):
     """Devices whose copies of ordinary host memory block, of two drivers."""
     one, _ = open_probe(domain=object(), without={"pageable_copies"})

@@ -6,7 +6,6 @@ import asyncio
 import threading
 from weakref import WeakValueDictionary
 
-import numpy as np
 import pytest
 from core_harness import LIMIT
 
@@ -21,7 +20,7 @@ from hal.errors import (
     InvalidArgumentError,
     OutOfMemoryError,
 )
-from hal.flow import Flow, PhysicalDevice, VirtualDevice, virtual_devices
+from hal.flow import PhysicalDevice, VirtualDevice, virtual_devices
 
 
 @pytest.fixture(autouse=True)
@@ -36,27 +35,6 @@ def three():
     yield devices
     for device in devices:
         assert device.close(LIMIT) == ()
-
-
-def test_a_program_for_several_devices_runs(three):
-    flow = Flow(*three, chunk=64)
-    data = np.arange(1000, dtype=np.int32)
-    buffer = flow.from_host(data)
-    for device in (*three[1:], three[0]):
-        buffer = flow.device_to_device(buffer, device)
-    assert buffer.device is three[0].device
-    assert np.array_equal(buffer.numpy(timeout=LIMIT), data)
-    assert [device.name for device in three] == [f"cpu:0/virtual {number}" for number in range(3)]
-
-
-def test_one_runs_its_work_first_in_first_out(three, gate):
-    order = []
-    queue = three[0].device.queue
-    for number in range(5):
-        queue.call(order.append, number, wait=gate.at(1) if number == 0 else ())
-    gate.signal(1)
-    three[0].wait_idle(LIMIT)
-    assert order == list(range(5))
 
 
 def test_it_can_be_awaited(three, gate):
@@ -90,14 +68,6 @@ def test_they_are_opened_one_by_one(gate):
     assert physical.virtual_device().name == "cpu:0/virtual 2"
     for each in physical.devices:
         each.close(LIMIT)
-
-
-def test_a_failure_is_the_failure_of_one(three):
-    broken = hal.create_semaphore()
-    broken.fail(RuntimeError("no power"))
-    assert three[0].device.queue.barrier(wait=broken.at(1)).state == "failed"
-    three[1].device.queue.barrier().wait(LIMIT)
-    three[0].device.queue.barrier().wait(LIMIT)
 
 
 @pytest.fixture
