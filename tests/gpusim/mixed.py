@@ -84,58 +84,6 @@ def driver(backend):
     return gpusim.Simulator(CDLL(path, RTLD_GLOBAL))
 
 
-def peers(chance, backend):
-    """Copies between two devices of one backend by either's queue, all submitted beforehand."""
-    places = open_all([f"{backend}:0", f"{backend}:1"])
-    one, two = places
-    assert one.device.can_access(two.device)
-    turn = hal.create_semaphore()
-    expected = np.arange(SIZE, dtype=np.int32)
-    one.numbers.device.queue.write(one.numbers, expected).wait(LIMIT)
-    at, last = 0, None
-    for hop in range(HOPS):
-        source, target = places[at], places[1 - at]
-        worker = chance.choice(places).device
-        queue = chance.choice([worker.queues.upload, worker.queues.download])
-        value = chance.randrange(100)
-        queue.copy(
-            source.numbers,
-            target.numbers,
-            wait=[turn.at(2 * hop + 1)],
-            signal=[turn.at(2 * hop + 2)],
-        )
-        last = target.step(value, wait=[turn.at(2 * hop + 2)], signal=[turn.at(2 * hop + 3)])
-        expected = expected * 3 + value
-        at = 1 - at
-    assert not last.done
-    turn.signal(1)
-    last.wait(LIMIT)
-    assert np.array_equal(places[at].read(), expected)
-    close_all(places)
-
-
-def kernels(chance, backend):
-    """A kernel of one device reads and writes the other's memory, once that is allowed."""
-    one, two = places = open_all([f"{backend}:0", f"{backend}:1"])
-    one.device.enable_access(two.device)
-    ready = hal.create_semaphore()
-    numbers = np.arange(SIZE, dtype=np.int32)
-    done = one.device.queue.dispatch(
-        one.kernel,
-        grid=12,
-        block=256,
-        args=(two.numbers, one.numbers, 5, SIZE),
-        wait=[ready.at(1)],
-    )
-    two.device.queue.write(two.numbers, numbers, signal=[ready.at(1)])
-    back = one.device.queue.dispatch(
-        one.kernel, grid=12, block=256, args=(one.numbers, two.numbers, 1, SIZE), wait=[done]
-    )
-    two.device.queue.copy(two.numbers, two.spare, wait=[back]).wait(LIMIT)
-    assert np.array_equal(two.spare.numpy(timeout=LIMIT), (numbers * 3 + 5) * 3 + 1)
-    close_all(places)
-
-
 def relay(chance, *names):
     """Numbers go from device to device through the host's memory, and only semaphores order it."""
     places = open_all(names)
@@ -176,24 +124,6 @@ def relay(chance, *names):
     for place in places:
         place.device.wait_idle(LIMIT)
     del views, view
-    close_all(places)
-
-
-def staged(chance, *names):
-    """The same through arrays of the host's own, by reads and writes that the host follows."""
-    places = open_all(names)
-    expected = np.arange(SIZE, dtype=np.int32)
-    carried = expected.copy()
-    for _ in range(HOPS // 2):
-        place = chance.choice(places)
-        written = place.device.queues.upload.write(place.numbers, carried)
-        ended = hal.create_semaphore()
-        value = chance.randrange(100)
-        place.step(value, wait=[written], signal=[ended.at(1)])
-        carried = np.empty_like(expected)
-        place.device.queues.download.read(place.numbers, carried, wait=[ended.at(1)]).wait(LIMIT)
-        expected = expected * 3 + value
-    assert np.array_equal(carried, expected)
     close_all(places)
 
 
@@ -319,9 +249,7 @@ def virtual(chance, backend):
         each.close(LIMIT)
 
 
-CASES = {
-    each.__name__: each for each in (peers, kernels, relay, staged, fan, failures, losses, virtual)
-}
+CASES = {each.__name__: each for each in (relay, fan, failures, losses, virtual)}
 
 
 def main(case, seed, *names):

@@ -39,23 +39,8 @@ def run(case, names, seed):
 
 
 @pytest.mark.parametrize("seed", SCHEDULES)
-@pytest.mark.parametrize("backend", BINDINGS)
-def test_copies_go_between_two_devices_in_the_order_of_semaphores_s3(backend, seed):
-    run("peers", [backend], seed)
-
-
-@pytest.mark.parametrize("backend", BINDINGS)
-def test_kernels_use_another_devices_memory(backend):
-    run("kernels", [backend], None)
-
-
-@pytest.mark.parametrize("seed", SCHEDULES)
 def test_numbers_go_round_three_backends_through_the_hosts_memory_s3(seed):
     run("relay", ALL, seed)
-
-
-def test_numbers_go_round_three_backends_by_reads_and_writes_m1():
-    run("staged", ALL, None)
 
 
 @pytest.mark.parametrize("seed", SCHEDULES)

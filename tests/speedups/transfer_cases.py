@@ -16,7 +16,6 @@ from hal._transfers.transfers import SMALL
 from hal.errors import (
     ArgumentTypeError,
     ClosedError,
-    DeadlineExceededError,
     InvalidArgumentError,
     OperationError,
 )
@@ -47,47 +46,6 @@ def case_a_blocking_write_takes_no_engine_m1(device):
         buffer = device.upload(data)
     assert not {"act", "_move", "_copy"} & set(calls.names), calls.names
     assert buffer.numpy().tolist() == data.tolist()
-
-
-def case_arrays_of_all_kinds_come_back_m1(device):
-    for array in (
-        np.arange(12, dtype=">i4").reshape(3, 4),
-        np.array(["2020-01-01", "2021-05-06"], "M8[D]"),
-        np.zeros(3, [("a", "i1"), ("b", "f8")]),
-        np.frombuffer(b"read-only", np.uint8),
-        np.arange(1 << 20, dtype=np.int64),
-        np.array(5.0),
-        np.empty((0, 3), np.int8),
-    ):
-        found = device.upload(array).numpy()
-        assert (found.dtype, found.shape) == (array.dtype, array.shape)
-        assert found.tobytes() == array.tobytes()
-
-
-def case_a_read_waits_for_what_was_submitted_m2(device):
-    buffer, go = warm(device), hal.create_semaphore()
-    for number, queue in enumerate((device.queue, device.queues.upload), 1):
-        pending = queue.fill(buffer, number, wait=(go.at(number),))
-        try:
-            buffer.numpy(timeout=0)
-        except DeadlineExceededError:
-            assert pending.state == "pending"
-        else:
-            raise AssertionError(queue)
-        go.signal(number)
-        assert buffer.numpy().tolist() == [number] * 256
-
-
-def case_a_closed_device_and_buffer_refuse_s5(device):
-    with hal.create_device("cpu") as other:
-        buffer = other.upload(np.ones(8, np.uint8))
-    for refused in (buffer, device.upload(np.ones(8, np.uint8))):
-        refused.close()
-        try:
-            refused.numpy()
-        except ClosedError:
-            continue
-        raise AssertionError(refused)
 
 
 def case_copies_take_no_engine_q4(device):
@@ -136,17 +94,6 @@ def case_copies_that_are_refused_are_so_by_python_q4(device):
     device.queue.copy(half, buffer, target_offset=128).wait()
     device.queue.copy(buffer, half, size=128).wait()
     assert device.queue.copy(buffer, other, size=0).state in {"issued", "done"}
-
-
-def case_updates_take_the_bytes_of_the_call_q4(device):
-    buffer, go = warm(device), hal.create_semaphore()
-    data = np.arange(256, dtype=np.uint8)
-    for number in range(3):
-        last = device.queue.update(buffer, data, wait=(go.at(number // 2),))
-        data += 1
-    go.signal(1)
-    last.wait()
-    assert buffer.numpy().tolist() == [(number + 2) % 256 for number in range(256)]
 
 
 def case_arrays_are_copied_without_python_q4(device):
@@ -226,23 +173,6 @@ def case_a_large_array_is_written_from_where_it_is_q4(device):
     go.signal(1)
     last.wait(30)
     assert (buffer.numpy() == 1).all()
-
-
-def case_a_copy_in_memory_of_an_alloca_is_ordered_m3(device):
-    source = device.upload(np.arange(64, dtype=np.uint8))
-    target = device.upload(np.zeros(64, np.uint8))
-    for _ in range(3):
-        temporary = device.queue.alloca(64)
-        device.queue.copy(source, temporary)
-        device.queue.copy(temporary, target)
-        last = device.queue.dealloca(temporary)
-    last.wait()
-    assert target.numpy().tolist() == list(range(64))
-    try:
-        device.queue.copy(source, temporary)
-    except (ClosedError, InvalidArgumentError):
-        return
-    raise AssertionError(temporary)
 
 
 def case_threads_read_at_once_m1(device):

@@ -157,30 +157,5 @@ def case_a_signal_releases_any_number_q1(device):
     assert not len(go._recorded or ())
 
 
-def case_a_signal_wakes_threads_and_failures_stay_s4(device):
-    buffer, go, done = warm(device), hal.create_semaphore(), hal.create_semaphore()
-    reached = []
-    waiter = threading.Thread(target=lambda: reached.append(go.wait(1, 30)))
-    waiter.start()
-    while go._recorded is None or not len(go._recorded):
-        waiter.join(0.001)
-    device.queue.fill(buffer, 1, wait=(go.at(1),), signal=(done.at(1),))
-    go.signal(1)
-    waiter.join(30)
-    assert reached == [None]
-    done.wait(1, 30)
-    failing = device.queue.fill(buffer, 1, wait=(go.at(2), done.at(2)))
-    done.fail(ValueError("no"))
-    go.signal(2)
-    assert failing.state == "failed"
-    go.fail(ValueError("never"))
-    try:
-        go.signal(3)
-    except hal.HalError as error:
-        assert "never" in str(error)  # noqa: PT017
-    else:
-        raise AssertionError
-
-
 if __name__ == "__main__":
     main(*sys.argv[1:], cases=globals())
