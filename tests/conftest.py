@@ -48,7 +48,6 @@ CHECK = {
     f"{CACHE}test_ctrl_c_anywhere_in_an_allocation_from_the_cache_m1": Multiplied(INTERRUPTS),
     "core/commands/test_command_model.py": Multiplied("random programs", 8),
     "core/devices/test_process_end.py": Multiplied("ends of a process", 2),
-    "core/engine/test_interrupts.py::test_ctrl_c_at_every_call_of_ours": Multiplied(INTERRUPTS, 4),
     "core/memory/test_memory_faults.py": Multiplied("native calls that fail in turn", 8),
     f"{MEMORY}test_a_handler_asks_for_statistics_in_the_middle_of_others_o3": Multiplied(
         INTERRUPTS

@@ -16,7 +16,6 @@ from hal._buffers import alloca as _alloca
 from hal._memory.settings import MemorySettings
 from hal._memory.storage import Storage
 from hal.errors import (
-    CancelledError,
     ClosedError,
     DeviceLostError,
     HalError,
@@ -26,41 +25,6 @@ from hal.errors import (
 
 SIZE = 4096
 ROOM = 1 << 20
-
-
-def test_a_failed_wait_fails_what_uses_the_buffer_m3(opened):
-    """M3: users fail with the alloca's error, even without a wait for it; dealloca succeeds."""
-    device, _ = opened
-    gate = hal.create_semaphore()
-    queue = device.queue
-    buffer = queue.alloca(SIZE, wait=gate.at(1))
-    behind = queue.fill(buffer, 1)
-    copied = queue.copy(buffer.subspan(0, 8), device.allocate(8))
-    waits = device.queues.upload.fill(buffer, 1, wait=buffer.allocation)
-    gate.fail(OperationError("the cause"))
-    for submission in (buffer.allocation, behind, copied, waits):
-        with pytest.raises(OperationError, match="the cause"):
-            submission.wait(LIMIT)
-    with pytest.raises(OperationError, match="the cause"):
-        queue.fill(buffer, 1).wait(LIMIT)
-    with pytest.raises(OperationError, match="the cause"):
-        _ = buffer.address
-    queue.dealloca(buffer).wait(LIMIT)
-    wait_until(lambda: device.statistics().allocations == 0)
-
-
-def test_a_cancelled_one_m3(opened):
-    device, _ = opened
-    never = hal.create_semaphore()
-    queue = device.create_queue()
-    buffer = queue.alloca(SIZE, wait=never.at(1))
-    queue.close(LIMIT)
-    assert buffer.allocation.state == "cancelled"
-    with pytest.raises(CancelledError):
-        device.queue.fill(buffer, 1).wait(LIMIT)
-    device.queue.dealloca(buffer).wait(LIMIT)
-    del buffer
-    wait_until(lambda: device.statistics().allocations == 0)
 
 
 def test_running_out_of_memory_m3(opened, async_mode):
@@ -161,16 +125,6 @@ def test_native_calls_that_fail_m3(open_probe, name):
     del buffer
     other = device.queue.alloca(SIZE)
     assert (other.numpy(wait=device.queue.fill(other, 1), timeout=LIMIT) == 1).all()
-
-
-def test_a_lost_device_m3(opened):
-    device, probe = opened
-    gate = hal.create_semaphore()
-    buffer = device.queue.alloca(SIZE, wait=gate.at(1))
-    probe.fail_call(1, DeviceLostError("gone"), ("fill",))
-    device.queues.upload.fill(device.allocate(8), 1)
-    with pytest.raises(DeviceLostError):
-        buffer.allocation.wait(LIMIT)
 
 
 @pytest.mark.parametrize("mode", ["stream", "graph"])
@@ -289,27 +243,6 @@ def test_it_frees_in_the_order_of_the_queue_m3(open_probe, dropped):
     wait_until(lambda: device.statistics().allocations == 0)
     assert probe.calls["free_async"] == 1
     assert bool(streams.intersection(freed_on)) is not dropped
-
-
-def test_threads_m3(opened):
-    """Four threads allocate, use and give back on queues of their own."""
-    device, _ = opened
-
-    def work(seed):
-        queue = device.create_queue()
-        for step in range(60):
-            size = 1000 + 97 * ((seed + step) % 5)
-            buffer = queue.alloca(size)
-            queue.fill(buffer, (seed * 60 + step) % 256)
-            out = np.zeros(size, np.uint8)
-            read = queue.read(buffer, out)
-            queue.dealloca(buffer)
-            read.wait(LIMIT)
-            assert (out == (seed * 60 + step) % 256).all()
-
-    collect_in_threads([lambda seed=seed: work(seed) for seed in range(4)])
-    device.wait_idle(LIMIT)
-    wait_until(lambda: device.statistics().allocations == 0)
 
 
 def test_a_part_made_while_another_thread_gives_back_m3(device):

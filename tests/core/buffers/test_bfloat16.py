@@ -54,12 +54,6 @@ def test_a_buffer_of_bfloat16_is_filled_read_and_viewed_c1(device, kind):
         device.queue.fill(buffer, 1j)
 
 
-def test_half_fills_are_rounded_once_c1(device):
-    buffer = device.allocate(4, dtype=np.float16)
-    device.queue.fill(buffer, 1 + 2.0**-11 + 2.0**-40).wait()
-    assert buffer.numpy().view(np.uint16).tolist() == [0x3C01] * 2
-
-
 def test_uploads_and_host_copies_keep_the_type_m2(device, kind):
     array = np.array([0x3F80, 0xC040], np.uint16).view(kind)
     buffer = device.upload(array)

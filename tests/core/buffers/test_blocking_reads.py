@@ -1,42 +1,11 @@
 """What a buffer does that blocks by itself waits for everything that was submitted before (M2)."""
 
-import threading
-
 import numpy as np
 import pytest
-from core_harness import LIMIT, wait_until
+from core_harness import LIMIT
 
 import hal
 from hal.errors import DeadlineExceededError, OperationError
-
-READS = {
-    "numpy": lambda buffer: buffer.numpy(),
-    "map": lambda buffer: buffer.map(),
-    "asarray": np.asarray,
-    "from_dlpack": np.from_dlpack,
-    "copied": np.array,
-}
-
-
-@pytest.mark.parametrize("read", READS.values(), ids=READS)
-@pytest.mark.parametrize("place", ["compute", "upload", "download", "unordered"])
-def test_reading_waits_for_what_was_submitted_m2(device, gate, read, place):
-    """M2: `queue.dispatch(...)` and then `numpy()` gives what the dispatch has written."""
-    buffer = device.upload(np.zeros(64, np.uint8))
-    start = hal.create_semaphore()
-    queue = getattr(device.queues, place, None) or device.create_queue(ordered=False)
-    held = queue.call(gate.wait, LIMIT, signal=start.at(1))
-    filled = queue.fill(buffer, 7, wait=start.at(1))
-    found = []
-    reader = threading.Thread(target=lambda: found.append(read(buffer)), daemon=True)
-    reader.start()
-    # Who waits for a submission makes a timepoint for it.
-    wait_until(lambda: found or held._private or filled._private)
-    assert not found
-    gate.set()
-    reader.join(LIMIT)
-    assert found
-    assert (found[0] == 7).all()
 
 
 def test_reading_waits_for_what_stands_in_a_backlog_m2(small_device):

@@ -19,17 +19,12 @@ import pytest
 from command_author import Author
 from command_world import (
     DIRECT,
-    GRID_SLOT,
-    GRID_SLOT_SIZE,
-    GRIDS,
     KINDS,
-    SLOT_SIZE,
-    SLOTS,
     Latest,
     World,
     contents,
 )
-from core_harness import LIMIT, collect_in_threads
+from core_harness import LIMIT
 
 import hal
 from hal._commands import command_buffer as _commands
@@ -255,104 +250,7 @@ def test_a_missing_edge_is_found(worlds, monkeypatch, hazards):
     assert seen > harmful / 2, (seen, harmful)
 
 
-def test_the_smallest_missing_edge_is_found(worlds, monkeypatch):
-    """Two commands with one edge between them: without it they come the wrong way round."""
-    world = worlds("latest")
-    author = Author(1, hazards="manual")
-    program = [("fill", 0, 0, b"\x11", 64), ("barrier",), ("copy", 0, 0, 1, 0, 64)]
-    lower = _commands.lower
-    expected, got = check(world, author, program, 1, mode="graph", executions=1)
-    assert expected == got
-    monkeypatch.setattr(_commands, "lower", lambda order: without_edge(lower(order), (0, 1)))
-    expected, got = check(world, author, program, 1, mode="graph", executions=1)
-    assert expected != got
-
-
 # Nothing to do, one thing, and very many
-
-
-NOTHINGS = {
-    "fill": ("fill", 0, 4, b"\x01\x02\x03\x04", 0),
-    "fill a slot": ("fill", -1, SLOT_SIZE, b"\x01", 0),
-    "update": ("update", 0, 128, b""),
-    "copy": ("copy", 0, 128, -2, 5, 0),
-    "launch 0": ("launch", "mark", (0,), 32, ((0, 0, 8), 8, 1), 0),
-    "launch 0, 2": ("launch", "mark", (0, 2), 32, ((-1, 0, 8), 8, 1), 0),
-    "launch 2, 2, 0": ("launch", "mark", (2, 2, 0), 32, ((0, 0, 8), 8, 1), 0),
-    "launch over no bytes": ("launch", "mark", (4,), 32, ((0, 128, 0), 0, 1), 0),
-    "indirect 0": ("indirect", "mark", (GRIDS, 0), 32, ((0, 0, 8), 8, 1), 0),
-    "barrier": ("barrier",),
-}
-
-
-@pytest.mark.parametrize("hazards", ["manual", "auto"])
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("nothing", [None, *NOTHINGS])
-def test_no_ops_order_and_signal_c4(worlds, way, hazards, nothing):
-    """C4: alone, several, and between commands; the execution waits, signals and changes nothing
-    more than the others do."""
-    kind, mode = WAYS[way]
-    world = worlds(kind)
-    table = Author(0, hazards="auto").tables[0]
-    nothings = [] if nothing is None else [NOTHINGS[nothing]]
-    empty_grid = ("update", GRIDS, 0, bytes(12))
-    real = ("fill", 2, 0, b"\x77", 30), ("barrier",), ("copy", 2, 0, 1, 3, 30)
-    first = [empty_grid, ("barrier",)] if nothing == "indirect 0" else []
-    for rest in (nothings, nothings * 3, [real[0], *nothings, *real[1:], *nothings]):
-        program = [*first, *rest]
-        memory = contents(1)
-        world.start(memory)
-        commands = world.record(program, hazards=hazards, mode=mode)
-        gate, done = hal.create_semaphore(), hal.create_semaphore()
-        for count in (1, 2):
-            execution = world.device.queue.execute(
-                commands,
-                bindings=world.bindings(table),
-                wait=gate.at(count),
-                signal=done.at(count),
-            )
-            assert execution.state == "pending"
-            gate.signal(count)
-            done.wait(count, LIMIT)
-            byte_model.run(program, memory, DIRECT, table)
-        assert_equal(memory, world.result(), program, nothing)
-
-
-@pytest.mark.parametrize("hazards", ["manual", "auto"])
-@pytest.mark.parametrize("mode", ["stream", "graph"])
-@pytest.mark.parametrize("count", [1, 2, 3, 64, 1000, 20_000])
-def test_one_to_twenty_thousand_commands_c4(worlds, mode, hazards, count):
-    """C4: commands in chains, side by side and through slots, executed twice with two tables."""
-    world, generator = worlds("plain"), random.Random(count)
-    size = 160
-    program = []
-    for index in range(count):
-        kind = index % 4
-        place = generator.choice([0, 1, -1])
-        offset = 4 * generator.randrange(20)
-        if hazards == "manual" and index:
-            program.append(("barrier",))
-        if kind < 2:
-            program.append(("fill", place, offset, generator.randbytes(4), 3))
-        elif kind == 2:
-            other = generator.choice([each for each in (0, 1, -1, -2) if each != place])
-            program.append(("copy", place, offset, other, generator.randrange(80), 9))
-        else:
-            program.append(("update", place, offset, generator.randbytes(5)))
-    tables = [
-        [(4, 0, SLOT_SIZE), (5, 64, SLOT_SIZE), (6, 8, SLOT_SIZE), (9, 0, GRID_SLOT_SIZE)],
-        [(7, 64, SLOT_SIZE), (8, 4, SLOT_SIZE), (4, 0, SLOT_SIZE), (10, 0, GRID_SLOT_SIZE)],
-    ]
-    assert all(base + SLOT_SIZE <= size for table in tables for _, base, _ in table[:3])
-    memory = contents(count)
-    world.start(memory)
-    commands = world.record(program, hazards=hazards, mode=mode)
-    assert len(commands) == count
-    for table in tables:
-        last = world.device.queue.execute(commands, bindings=world.bindings(table))
-        byte_model.run(program, memory, DIRECT, table)
-    last.wait(3 * LIMIT)
-    assert world.result() == memory
 
 
 @pytest.mark.parametrize("mode", ["stream", "graph"])
@@ -373,47 +271,3 @@ def test_twenty_thousand_side_by_side_c2(worlds, mode):
 
 
 # Several threads
-
-
-@pytest.mark.parametrize("way", ["stream", "graph", "latest", "host"])
-def test_threads_share_a_recording_c4(worlds, way):
-    """C1, C4: four threads execute one recording at once, each with tables of its own, on queues
-    of their own; what is replayed or updated for one is not seen by the others."""
-    kind, mode = WAYS[way]
-    world = worlds(kind)
-    author = Author(77, hazards="auto", direct=False)
-    grids = {GRIDS: GRID_SLOT}
-    program = [
-        tuple(grids.get(each, each) if isinstance(each, int) else each for each in command)
-        for command in author.write(25)
-        if command[0] != "indirect" and "set_grid" not in command
-    ]
-    program = [command for command in program if GRIDS not in command]
-    commands = world.record(program, hazards="auto", mode=mode)
-
-    def work(number):
-        queue = world.device.create_queue(ordered=bool(number % 2))
-        generator = random.Random(number)
-        memory = [bytearray(generator.randbytes(160)) for _ in range(5)]
-        buffers = [world.device.upload(np.frombuffer(each, np.uint8)) for each in memory]
-        last = ()
-        for _ in range(30):
-            table = [
-                (each, 4 * generator.randint(0, (160 - size) // 4), size)
-                for each, size in zip(
-                    generator.sample(range(5), SLOTS + 1),
-                    [SLOT_SIZE] * SLOTS + [GRID_SLOT_SIZE],
-                    strict=True,
-                )
-            ]
-            bindings = [buffers[each].subspan(base, size) for each, base, size in table]
-            last = queue.execute(commands, bindings=bindings, wait=last)
-            byte_model.run(program, memory, DIRECT, table)
-        got = [bytearray(each.numpy(wait=last, timeout=LIMIT).tobytes()) for each in buffers]
-        queue.close(LIMIT)
-        return got == memory
-
-    assert (
-        collect_in_threads([lambda number=number: work(number) for number in range(4)])
-        == [True] * 4
-    )

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-
 import numpy as np
 import pytest
 from core_harness import LIMIT
@@ -19,21 +17,6 @@ def shuffled(open_probe, request):
     probe.graph_order = request.param
     device._command_buffer = "graph"
     return device, probe
-
-
-def test_barriers_order_what_edges_must_i8(shuffled):
-    """I8: barriers with nothing before them, and doubled ones; each phase copies the last."""
-    device, _ = shuffled
-    cells = [device.upload(np.full(8, each, np.uint8)) for each in range(6)]
-    with device.record() as commands:
-        commands.barrier()
-        for source, target in itertools.pairwise(cells):
-            for index in range(8):
-                commands.copy(source, target, source_offset=index, target_offset=index, size=1)
-            commands.barrier()
-            commands.barrier()
-    device.queue.execute(commands).wait(LIMIT)
-    assert [cell.numpy().tolist() for cell in cells] == [[0] * 8] * 6
 
 
 def test_events_order_what_they_split_c1(shuffled):
@@ -105,34 +88,6 @@ def test_an_event_orders_beside_the_bytes_c1(shuffled):
     device.queue.execute(commands).wait(LIMIT)
     assert three.numpy().tolist() == [2] * 4
     assert sorted(next(iter(probe.graphs.values()))[1][2]) == [0, 1]
-
-
-def test_derived_order_is_enough_c2(shuffled, image):
-    """C2: a chain through kernels, copies, fills and updates, forks and joins, with no barrier."""
-    device, probe = shuffled
-    add = device.load(image)["add"]
-    a, b, c, d = (device.upload(np.zeros(8, np.int32)) for _ in range(4))
-    with device.record(hazards="auto") as commands:
-        commands.fill(a, 1)
-        commands.dispatch(add, grid=1, block=8, args=(a, b, 10))
-        commands.dispatch(add, grid=1, block=8, args=(a, c, 20))
-        commands.fill(a, 5)  # after both have read
-        commands.copy(b, d, size=16)
-        commands.copy(c, d, source_offset=16, target_offset=16, size=16)
-        commands.update(b, np.full(8, 7, np.int32))
-        commands.dispatch(add, grid=1, block=8, args=(d, c, 100))
-    nodes = len(commands)
-    device.queue.execute(commands).wait(LIMIT)
-    assert a.numpy().tolist() == [5] * 8
-    assert b.numpy().tolist() == [7] * 8
-    assert c.numpy().tolist() == [111] * 4 + [121] * 4
-    assert d.numpy().tolist() == [11] * 4 + [21] * 4
-    recorded, dependencies, _ = next(iter(probe.graphs.values()))
-    assert len(recorded) == nodes, "no empty nodes"
-    # 0 -> 1, 2; 1, 2 -> 3; 1 -> 4; 2 -> 5; 4 -> 6; 4, 5 -> 7
-    assert [sorted(each) for each in dependencies] == [
-        [], [0], [0], [1, 2], [1], [2], [4], [4, 5]
-    ]  # fmt: skip
 
 
 def test_reads_and_writes_may_be_narrowed_c2(open_probe, image):

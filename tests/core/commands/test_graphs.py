@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import functools
 import gc
 import itertools
 import threading
 
 import numpy as np
 import pytest
-from core_harness import LIMIT, Latch, collect_in_threads
+from core_harness import LIMIT, Latch
 from graph_probe import GRAPH_CALLS
 
 import hal
@@ -21,24 +20,6 @@ def count_graph_calls(probe):
 
 
 # The choice
-
-
-def test_the_way_is_chosen_by_device_and_recording_c4():
-    for spec, expected in (
-        ("cpu", ["graph", "graph", "stream"]),
-        ("cpu?command_buffer=auto", ["graph", "graph", "stream"]),
-        ("cpu?command_buffer=graph", ["graph", "graph", "stream"]),
-        ("cpu?command_buffer=stream", ["stream", "graph", "stream"]),
-    ):
-        with hal.create_device(spec) as device:
-            found = []
-            for command_buffer in (None, "graph", "stream"):
-                with device.record(command_buffer=command_buffer) as commands:
-                    assert commands.lowering is None
-                    for index in range(8):
-                        commands.fill(device.allocate(4), index)
-                found.append(commands.lowering)
-            assert found == expected
 
 
 def lowering_of(device, count, **options):
@@ -183,27 +164,6 @@ def test_an_instance_is_reused_on_its_stream_and_once_retired_c4(open_probe):
     hal.wait_all(running, LIMIT)
 
 
-def test_an_instance_lives_as_long_as_whoever_took_it_i7(open_probe):
-    """I7: the execution that made it has retired, the recording is gone, another one runs it."""
-    device, probe = open_probe()
-    buffer = device.allocate(4)
-    latch = Latch()
-    with device.record(command_buffer="graph") as commands:
-        commands.fill(buffer, 1)
-    device.queue.execute(commands).wait(LIMIT)
-    probe.hold(latch)
-    running = device.queue.execute(commands)
-    del commands
-    gc.collect()
-    device.trim(1 << 40)
-    assert probe.live()["instance"] == 1
-    latch.open()
-    running.wait(LIMIT)
-    gc.collect()
-    device.trim(1 << 40)
-    assert "instance" not in probe.live()
-
-
 def test_the_instance_with_the_right_bindings_comes_first_c4(open_probe):
     """C4: of the usable instances, the one with matching bindings is chosen."""
     device, probe = open_probe()
@@ -282,34 +242,6 @@ def test_instances_live_until_the_last_execution_has_retired_i7(open_probe):
     device.trim(1 << 40)
     assert "instance" not in probe.live()
     assert "graph" not in probe.live()
-
-
-def test_a_recording_is_dropped_while_others_execute_it(device, mode):
-    """Threads execute a recording to which the last name goes meanwhile."""
-    buffers = [device.upload(np.zeros(64, np.uint8)) for _ in range(4)]
-    with device.record(slots=1, command_buffer=mode) as commands:
-        for index in range(64):
-            commands.fill(commands.slots[0], 7, offset=index, size=1)
-    box = [commands]
-    del commands
-    ready = threading.Barrier(5, timeout=LIMIT)
-
-    def run(buffer):
-        mine = box[0]
-        ready.wait()
-        done = [device.queue.execute(mine, bindings=[buffer]) for _ in range(30)]
-        del mine
-        hal.wait_all(done, LIMIT)
-
-    def drop():
-        ready.wait()
-        box.clear()
-        for _ in range(20):
-            gc.collect()
-
-    collect_in_threads([drop, *(functools.partial(run, buffer) for buffer in buffers)])
-    for buffer in buffers:
-        assert buffer.numpy().tolist() == [7] * 64
 
 
 def test_instances_are_destroyed_with_the_device_i7(open_probe):

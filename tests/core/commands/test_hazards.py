@@ -199,17 +199,6 @@ def test_one_before_many_and_many_before_one_take_no_join_c2():
     assert lower(order).dependencies == ((), (0,), (0,), (0,), (1, 2, 3))
 
 
-def test_a_split_barrier_lets_what_is_between_run_beside_c1():
-    """C1: a, signal, b, wait, c: c comes after a only, and b after nobody."""
-    order = Order()
-    order.add()
-    join = order.join()
-    order.add()
-    order.wait(join)
-    order.add()
-    assert lower(order).dependencies == ((), (), (0,))
-
-
 def touch(memory, start, size, *, writes=True):
     return Access(memory, start, start + size, writes)
 

@@ -9,7 +9,7 @@ import pytest
 from core_harness import LIMIT
 
 import hal
-from hal.errors import HalError, InvalidArgumentError
+from hal.errors import HalError
 
 SOURCE = """
 struct Pair { int a, b; };
@@ -134,17 +134,3 @@ def test_a_slot_of_no_command_takes_its_kind_c3(compiled, mode):
     ):
         with pytest.raises(HalError, match=words):
             device.queue.execute(commands, bindings=table)
-
-
-def test_slots_of_other_recordings_are_refused_c3(compiled):
-    device, kernel = compiled
-    other = device.record(slots=["scalar", "grid"])
-    out = device.allocate(32, dtype=np.float64)
-    with device.record(slots=["scalar"]) as commands:
-        args = [out, 1, 1, 1.0, True, pair(1, 1)]
-        with pytest.raises(InvalidArgumentError, match="another recording's"):
-            commands.dispatch(kernel, grid=other.slots[1], args=args)
-        args[1] = other.slots[0]
-        with pytest.raises(InvalidArgumentError, match="another recording's"):
-            commands.dispatch(kernel, grid=1, args=args)
-    assert len(commands) == 0

@@ -7,12 +7,11 @@ import threading
 
 import numpy as np
 import pytest
-from core_harness import LIMIT, Latch
+from core_harness import LIMIT
 
 import hal
 from hal._memory.settings import MemorySettings
 from hal.errors import (
-    ClosedError,
     InvalidArgumentError,
     OperationError,
     OutOfMemoryError,
@@ -83,24 +82,6 @@ def test_no_part_is_no_other_way_c4(device):
             recording.fill(buffer, 1, size=0)
         recording.fill(buffer, 1)
     assert recording.lowering == "stream"
-
-
-def test_parts_begin_when_the_executing_queue_gets_there_q2(pair):
-    """Q2: earlier work of the queue comes before all parts, later work after them."""
-    first, one, second, two = pair
-    x, y = first.upload(np.zeros(64, np.uint8)), second.allocate(64)
-    with first.record() as recording, recording.on(second):
-        recording.copy(x, y)
-    latch, other = Latch(), Latch()
-    one.hold(latch)
-    first.queue.fill(x, 1)
-    executed = first.queue.execute(recording)
-    two.hold(other)
-    first.queue.fill(x, 2)
-    latch.open()
-    other.open()
-    executed.wait(LIMIT)
-    assert (y.numpy() == 1).all()
 
 
 @pytest.fixture
@@ -199,31 +180,6 @@ def test_a_part_that_fails_fails_the_submission_s5(pair, where):
     assert (y.numpy() == 1).all()
 
 
-def test_cancel_takes_all_of_it_back_q7(pair):
-    first, one, second, two = pair
-    x, y = first.allocate(64), second.allocate(64)
-    gate = hal.create_semaphore()
-    with first.record() as recording:
-        recording.fill(x, 1)
-        with recording.on(second):
-            recording.fill(y, 1)
-    pending = first.queue.execute(recording, wait=gate.at(1))
-    behind = second.queue.fill(y, 2)
-    assert pending.cancel()
-    assert pending.state == "cancelled"
-    behind.wait(LIMIT)
-    gate.signal(1)
-    first.queue.barrier().wait(LIMIT)
-    assert one.calls["fill"] == 0
-    assert two.calls["fill"] == 1
-    latch = Latch()
-    one.hold(latch)
-    issued = first.queue.execute(recording)
-    assert not issued.cancel()
-    latch.open()
-    issued.wait(LIMIT)
-
-
 def test_no_memory_for_temporaries_fails_all_parts_m3(open_probe):
     device, probe = open_probe(settings=MemorySettings(memory_limit=1 << 20))
     x = device.allocate(64)
@@ -258,14 +214,3 @@ def test_devices_of_two_drivers_take_turns_s3(open_probe):
     for _ in range(3):
         first.queue.execute(recording).wait(LIMIT)
     assert (x.numpy()[0], y.numpy()[0]) == (3, 2)
-
-
-def test_a_one_shot_recording_of_parts_runs_once_c1(device):
-    x = device.allocate(64)
-    with device.record(slots=1, one_shot=True) as recording, recording.on("upload"):
-        recording.fill(recording.slots[0], 1, size=4)
-    with pytest.raises(InvalidArgumentError, match="1 slots, and 0 bindings"):
-        device.queue.execute(recording)
-    device.queue.execute(recording, bindings=[x]).wait(LIMIT)
-    with pytest.raises(ClosedError, match="one-shot"):
-        device.queue.execute(recording, bindings=[x])

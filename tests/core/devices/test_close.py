@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import re
 import threading
-import time
 import weakref
 
 import numpy as np
@@ -18,60 +17,9 @@ from hal._engine import steps
 from hal.errors import (
     CancelledError,
     ClosedError,
-    DeadlineExceededError,
     DeviceLostError,
     OperationError,
 )
-
-
-def test_close_waits_for_what_is_issued_q6(open_probe, latch):
-    """Q6: close lets running and ready operations end normally."""
-    device, probe = open_probe()
-    buffer = device.allocate(4, memory="host")
-    view = buffer.map()
-    done = hal.create_semaphore()
-    probe.hold(latch)
-    running = device.queue.fill(buffer, 1)
-    ready = device.queue.fill(buffer, 2, signal=done.at(1))
-    closing = threading.Event()
-
-    def close():
-        closing.set()
-        return device.close(LIMIT)
-
-    def release():
-        assert closing.wait(LIMIT)
-        with pytest.raises(DeadlineExceededError):
-            running.wait(0.05)
-        latch.open()
-
-    told, _ = collect_in_threads([close, release])
-    assert len(told) == 1, "the view"
-    assert (running.state, ready.state) == ("done", "done")
-    assert done.query() == 1
-    assert view.tolist() == [2] * 4
-
-
-@pytest.mark.parametrize("what", ["device", "queue"])
-def test_close_that_runs_out_of_time_q6(open_probe, latch, what):
-    """Q6: close marks the device lost, fails the rest, reports what it abandons, and returns."""
-    device, probe = open_probe()
-    buffer = device.allocate(64)
-    semaphore = hal.create_semaphore()
-    probe.hold(latch)
-    running = device.queues.upload.fill(buffer, 1, size=4, signal=semaphore.at(1))
-    start = time.monotonic()
-    told = (device if what == "device" else device.queues.upload).close(0.1)
-    assert time.monotonic() - start >= 0.1
-    assert [f"fill on {device.queues.upload.name}" in line for line in told] == [True]
-    assert device.lost
-    assert running.state == "failed"
-    for waitable in (running, semaphore.at(1)):
-        with pytest.raises(DeviceLostError, match="fill on") as caught:
-            hal.wait_all([waitable], LIMIT)
-        assert caught.value.given_up
-    latch.open()
-    assert device.close(LIMIT) == ()
 
 
 @pytest.mark.parametrize("ends", [True, False])
@@ -120,27 +68,6 @@ def test_abandoned_work_keeps_its_host_arrays_q5(open_probe, latch):
     gc.collect()
     assert reference() is not None
     latch.open()
-
-
-def test_close_twice_and_by_with_q6(open_probe):
-    """Q6: the second close does nothing; leaving `with` closes; so does an error inside."""
-    device, probe = open_probe()
-    assert not device.closed
-    with device as entered:
-        assert entered is device
-        with device.create_queue() as queue:
-            queue.barrier()
-        assert queue.closed
-    assert device.closed
-    assert device.close(LIMIT) == ()
-    assert device.close() == ()
-    assert queue.close(LIMIT) == ()
-    assert probe.calls["close"] == 1
-    with pytest.raises(ZeroDivisionError), hal.create_device("cpu") as other:
-        raise ZeroDivisionError
-    assert other.closed
-    with pytest.raises(ClosedError), device:
-        pass
 
 
 def test_close_waits_for_the_close_of_another_thread_q6(open_probe, gate):

@@ -12,28 +12,12 @@ import pytest
 from core_harness import LIMIT, Latch, wait_until
 
 import hal
-from hal._memory.settings import MemorySettings
-from hal.errors import HalError, OperationError
+from hal.errors import OperationError
 
 SIZE = 1 << 17  # more than a write takes during the call
 
 
 # Q5: what a submission uses is kept until it has retired
-
-
-def test_buffers_of_running_work_are_kept_q5(open_probe, latch):
-    """Q5, I4: the same with the work on the device; the probe sees a free that comes too early."""
-    device, probe = open_probe()
-    one, two = device.allocate(SIZE), device.allocate(SIZE)
-    probe.hold(latch)
-    running = device.queue.copy(one, two)
-    del one, two
-    gc.collect()
-    assert device.statistics().allocations == 2
-    assert running.state == "issued"
-    latch.open()
-    running.wait(LIMIT)
-    assert device.statistics().allocations == 0
 
 
 def test_buffers_of_failed_work_are_kept_until_it_retires_q5(open_probe, latch):
@@ -202,16 +186,6 @@ def test_finalisers_take_no_lock_i10(open_probe):
     assert "allocation" not in probe.live()
 
 
-def test_memory_above_the_cache_limit_is_freed_without_anyone_asking_i10(open_probe):
-    """I10: the progress thread works off what finalisers left, as soon as that is too much."""
-    device, probe = open_probe(settings=MemorySettings(cache_limit=SIZE // 2))
-    device.allocate(SIZE).close()
-    buffer = device.allocate(SIZE)
-    del buffer
-    gc.collect()
-    wait_until(lambda: "allocation" not in probe.live())
-
-
 def test_twenty_thousand_operations_leave_nothing(open_probe):
     """Memory is flat: no object, no byte and no native handle per operation remains."""
     device, probe = open_probe()
@@ -280,37 +254,3 @@ def test_a_closed_device_is_collected(open_probe):
         return reference() is None
 
     wait_until(collected)
-
-
-def test_a_failure_keeps_no_buffers_alive(open_probe):
-    """S4: an error that is kept on a semaphore holds no frame, and so no buffer."""
-    device, _ = open_probe()
-    semaphore = hal.create_semaphore()
-
-    def work():
-        buffer = device.allocate(SIZE)
-        try:
-            device.queue.fill(buffer, 1, size=-1)
-        except HalError as error:
-            semaphore.fail(error)
-
-    work()
-    gc.collect()
-    assert device.statistics().allocations == 0
-
-
-def test_calls_that_failed_keep_no_buffers_alive(open_probe):
-    """S4: the traceback of a host function's exception goes, and its frames with it."""
-    device, _ = open_probe()
-
-    def call():
-        buffer = device.allocate(SIZE)
-        message = f"no {buffer.size}"
-        raise ValueError(message)
-
-    submission = device.queue.call(call)
-    with pytest.raises(HalError):
-        submission.wait(LIMIT)
-    device.queue.call(list).wait(LIMIT)
-    gc.collect()
-    assert device.statistics().allocations == 0

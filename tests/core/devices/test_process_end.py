@@ -464,30 +464,6 @@ def test_a_process_without_a_device_may_fork_q6(run_script, before):
     assert "Traceback" not in result.stderr
 
 
-def test_spawned_processes_open_devices_of_their_own(run_script):
-    """The fork error's advice works."""
-    source = """
-        import multiprocessing
-        import hal
-
-        def work(queue):
-            with hal.create_device("cpu") as device:
-                device.queue.barrier().wait(10)
-            queue.put("done")
-
-        if __name__ == "__main__":
-            device = hal.create_device("cpu")
-            context = multiprocessing.get_context("spawn")
-            results = context.Queue()
-            process = context.Process(target=work, args=(results,))
-            process.start()
-            assert results.get(timeout=20) == "done"
-            process.join(20)
-            assert process.exitcode == 0
-    """
-    assert_quiet(run_script(source))
-
-
 def test_what_goes_after_the_exit_hook_is_left_in_peace_i10(run_script):
     """I10: finalisers that run while modules are torn down do nothing."""
     result = run_script(

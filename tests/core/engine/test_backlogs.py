@@ -4,25 +4,9 @@ from __future__ import annotations
 
 import threading
 
-import pytest
-from core_harness import LIMIT, Stall, collect_in_threads
+from core_harness import LIMIT, Stall
 
 import hal
-
-
-@pytest.mark.parametrize("limit", [1, 2])
-def test_submit_returns_while_the_stream_is_full_q1(open_probe, latch, limit):
-    """Q1: at most N operations are in flight; the others wait in line without a native call."""
-    device, probe = open_probe(max_in_flight=limit)
-    buffer = device.allocate(4)
-    probe.hold(latch)
-    submissions = [device.queue.fill(buffer, index) for index in range(50)]
-    assert probe.calls["fill"] == limit
-    assert [each.state for each in submissions] == ["issued"] * limit + ["pending"] * (50 - limit)
-    latch.open()
-    hal.wait_all(submissions, LIMIT)
-    assert probe.calls["fill"] == 50
-    assert buffer.numpy().tolist() == [49] * 4
 
 
 def test_signal_issues_64_operations_itself_at_most_q1(open_probe):
@@ -35,29 +19,6 @@ def test_signal_issues_64_operations_itself_at_most_q1(open_probe):
     assert probe.callers["fill", threading.get_ident()] <= 64
     hal.wait_all(fills, LIMIT)
     assert probe.calls["fill"] == 500
-
-
-def test_signal_from_many_threads_releases_each_once(open_probe):
-    """I2: an operation whose two waits are met at the same time is issued once."""
-    device, probe = open_probe()
-    buffer = device.allocate(4)
-    rounds = 150
-    lefts = [hal.create_semaphore() for _ in range(rounds)]
-    rights = [hal.create_semaphore() for _ in range(rounds)]
-    submissions = [
-        device.queues.compute.fill(buffer, 1, wait=[left.at(1), right.at(1)])
-        for left, right in zip(lefts, rights, strict=True)
-    ]
-    together = threading.Barrier(2, timeout=LIMIT)
-
-    def signal(semaphores):
-        together.wait()
-        for semaphore in semaphores:
-            semaphore.signal(1)
-
-    collect_in_threads([lambda: signal(lefts), lambda: signal(rights)])
-    hal.wait_all(submissions, LIMIT)
-    assert probe.calls["fill"] == rounds
 
 
 def test_threads_that_submit_do_not_wait_for_each_other_q1(open_probe):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 
 import pytest
-from core_harness import LIMIT, Latch
+from core_harness import LIMIT
 from failure_harness import FAULTS, Operations
 from native_probe import STREAM_CALLS
 
@@ -89,36 +89,6 @@ def test_failing_at_every_native_call_q5(open_probe, fault):
         assert device.close(LIMIT) == ()
         assert probe.live() == {}, number
     assert hit > total // 2
-
-
-@pytest.mark.parametrize("position", [1, 2, 3])
-def test_a_command_buffer_that_breaks_off_part_way_q5(open_probe, position):
-    """Q5: its first commands run on, and their buffers live until then."""
-    device, probe = open_probe()
-    latch = Latch()
-    buffers = [device.allocate(1 << 16) for _ in range(3)]
-    with device.record(command_buffer="stream") as commands:
-        for buffer in buffers:
-            commands.fill(buffer, 1)
-    semaphore = hal.create_semaphore()
-    device.wait_idle(LIMIT)
-    device.trim(1 << 40)
-    if position > 1:
-        probe.hold(latch)
-    probe.fail_call(position, OperationError("injected"), ("fill",))
-    submission = device.queue.execute(commands, signal=semaphore.at(1))
-    assert submission.state == "failed"
-    with pytest.raises(OperationError, match="injected"):
-        semaphore.wait(1, LIMIT)
-    del commands, buffers, buffer
-    gc.collect()
-    if position > 1:
-        assert device.statistics().allocations == 3
-    latch.open()
-    device.queue.barrier().wait(LIMIT)
-    device.wait_idle(LIMIT)
-    gc.collect()
-    assert device.statistics().allocations == 0
 
 
 def test_issue_that_cannot_record_drains_the_stream_q5(open_probe):

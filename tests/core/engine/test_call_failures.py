@@ -1,4 +1,4 @@
-"""Host calls that fail (S5), at close (Q6), of lost devices, and under Ctrl-C."""
+"""Host calls that fail (S5), at close (Q6), and of lost devices."""
 
 from __future__ import annotations
 
@@ -50,19 +50,6 @@ def test_a_reached_value_of_a_failed_semaphore_fails_the_call_s4(device):
     second.signal(1)
     with pytest.raises(OperationError, match="late"):
         call.wait(LIMIT)
-
-
-def test_a_failing_operation_that_was_returned_fails_the_call_s5(open_probe):
-    device, probe = open_probe()
-    buffer = device.allocate(16)
-    gate = hal.create_semaphore()
-    probe.fail_call(1, names=("fill",))
-    call = device.queue.call(lambda: device.queues.upload.fill(buffer, 1, wait=gate.at(1)))
-    until_deferred(call)
-    gate.signal(1)
-    with pytest.raises(OperationError, match="injected"):
-        call.wait(LIMIT)
-    assert not device.lost
 
 
 def test_a_call_deferred_to_itself_fails_s1(device):
@@ -277,68 +264,6 @@ def test_a_deferral_at_interpreter_exit_q6(run_script):
 
 
 # Ctrl-C
-
-
-INTERRUPTED = """
-    import sys, threading, time
-    import hal
-    from core_harness import LIMIT, open_native
-    from hal._engine.operation import DEFERRED
-    from native_probe import Probe
-    from interrupts import Interrupts, try_everywhere
-
-    KIND = sys.argv[1]
-    driver = open_native()
-
-    def trial(number):
-        probe = Probe(driver.open_device(0, {}))
-        device = hal.Device("cpu", probe, None)
-        gates = [hal.create_semaphore() for _ in range(2)]
-        signals = [hal.create_semaphore() for _ in range(3)]
-        queues = (device.queues.compute, device.create_queue(ordered=False))
-        calls = [queue.call(lambda: [gates[0].at(1), gates[1].at(1)], signal=signals[index].at(1))
-                 for index, queue in enumerate(queues)]
-        behind = [queues[0].barrier(), queues[1].barrier(wait=calls[0], signal=signals[2].at(1))]
-        while any([each._state for each in queue._hosts] != [DEFERRED] for queue in queues):
-            time.sleep(0.001)
-        gates[0].signal(1)
-        wrong = []
-        with Interrupts(number) as tracer:
-            gates[1].signal(1) if KIND == "signal" else gates[1].fail(ValueError("no"))
-        try:
-            if not gates[1].poll(1):
-                gates[1].signal(1)
-        except hal.HalError:
-            pass
-        for each in (*calls, *behind, *(signal.at(1) for signal in signals)):
-            try:
-                hal.wait_all([each], LIMIT)
-            except hal.errors.DeadlineExceededError as error:
-                wrong.append(str(error))
-            except hal.HalError:
-                pass
-        states = {call.state for call in calls}
-        if len(states) != 1:
-            wrong.append(f"the calls ended as {states}")
-        for queue in queues:
-            try:
-                queue.call(list).wait(LIMIT)
-            except hal.HalError as error:
-                wrong.append(f"{queue} is stuck: {error}")
-        wrong += device.close(LIMIT)
-        return tracer.places, wrong
-
-    number = try_everywhere(trial, 8)
-    assert number > 20, number
-"""
-
-
-@pytest.mark.parametrize("kind", ["signal", "fail"])
-def test_ctrl_c_at_every_call_while_deferrals_end(run_script, kind):
-    """For every n: Ctrl-C as the n-th function is entered or left. Every call ends, the same way,
-    so do its signals, and every queue takes work."""
-    result = run_script(INTERRUPTED, arguments=(kind,))
-    assert (result.returncode, result.stderr) == (0, "")
 
 
 class Memory(list):

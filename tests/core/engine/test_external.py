@@ -28,25 +28,6 @@ from hal.errors import (
 )
 
 
-def test_a_queue_waits_for_what_is_on_their_stream_now_i1(shared):
-    """I1: for what is there at the call, not for what comes after."""
-    device, _, library = shared
-    buffer, copied = zeros(device), zeros(device)
-    theirs, latch = library.held_stream()
-    theirs.fill(buffer.address, 5, SIZE)
-    waited = device.queue.wait_external(theirs.handle)
-    assert (waited.state, waited.kind) == ("issued", "wait_external")
-    later = theirs.hold()
-    theirs.fill(buffer.address, 6, SIZE)
-    work = device.queue.copy(buffer, copied)
-    device.queues.upload.barrier().wait(LIMIT)  # others do not wait
-    assert not work.done
-    latch.open()
-    work.wait(LIMIT)
-    assert (copied.map() == 5).all()
-    later.open()
-
-
 def test_the_record_is_made_during_the_call_i1(shared):
     """I1: also when our operation has to wait for something else first."""
     device, probe, library = shared
@@ -146,20 +127,6 @@ def test_a_wait_that_is_not_over_does_not_hold_up_close_for_ever_q6(shared):
 
 
 # They wait for our queue
-
-
-def test_their_stream_waits_for_a_list_as_well(shared):
-    device, probe, library = shared
-    theirs, buffer = library.stream(), zeros(device)
-    done = hal.create_semaphore()
-    latch = Latch()
-    probe.hold(latch)
-    device.queues.upload.fill(buffer, 5, signal=done.at(1))
-    device.queue.notify_external(theirs.handle, wait=[done.at(1)])
-    assert not theirs.is_done()
-    latch.open()
-    theirs.synchronize()
-    assert done.query() == 1
 
 
 def test_their_event_is_recorded_behind_a_queue(shared):

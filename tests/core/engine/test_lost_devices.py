@@ -183,42 +183,6 @@ def test_a_foreign_exception_of_a_query_loses_that_device_only(run_script):
 # A lost device
 
 
-def test_a_lost_device_fails_what_is_unretired_and_only_that_s5(open_probe):
-    """S5: all queues of that context, pending, running and calling; not what had ended, and not
-    another device's."""
-    device, probe = open_probe()
-    other, _ = open_probe()
-    buffer = device.allocate(64)
-    latch = Latch()
-    before = device.queue.fill(buffer, 1)
-    before.wait(LIMIT)
-    gate, unmet = hal.create_semaphore(), hal.create_semaphore()
-    go = threading.Event()
-    calling = device.create_queue().call(go.wait, LIMIT)
-    probe.hold(latch)
-    running = device.queues.upload.fill(buffer, 1, size=4)
-    pending = device.queues.download.barrier(wait=unmet.at(1))
-    elsewhere = other.queue.barrier(wait=unmet.at(1))
-    dependent = other.queues.upload.barrier(wait=running)
-    probe.fail_call(1, DeviceLostError("gone"), ("fill",))
-    trigger = device.queues.compute.fill(buffer, 1, offset=8, wait=gate.at(1))
-    gate.signal(1)
-    assert device.lost
-    assert not other.lost
-    for each in (running, pending, trigger, calling):
-        assert each.state == "failed", each
-        with pytest.raises(DeviceLostError, match="gone"):
-            each.wait(LIMIT)
-    assert before.state == "done"
-    go.set()
-    latch.open()
-    with pytest.raises(DeviceLostError, match="gone"):
-        dependent.wait(LIMIT)
-    unmet.signal(1)
-    elsewhere.wait(LIMIT)
-    other.queue.barrier().wait(LIMIT)
-
-
 @pytest.mark.parametrize("way", ["query", "record_event", "wait_event", "fill"])
 def test_a_device_lost_at_any_call_fails_all_waiters_s5(open_probe, way):
     """Blocked waiters wake, later submissions fail, nothing hangs."""

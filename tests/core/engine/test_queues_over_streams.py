@@ -10,35 +10,12 @@ import gc
 import threading
 import weakref
 
-import numpy as np
 import pytest
 from core_harness import LIMIT, Latch
 from external_harness import SIZE, pretend, zeros
 
 import hal
 from hal.errors import ClosedError
-
-
-@pytest.mark.parametrize("ordered", [True, False])
-def test_a_queue_runs_on_their_stream_q2(shared, ordered):
-    """Q2: their work and ours run in the order in which they were enqueued."""
-    device, probe, library = shared
-    buffer, copied = zeros(device), zeros(device)
-    theirs, latch = library.held_stream()
-    streams = probe.calls["create_stream"]
-    queue = device.create_queue(name="theirs", stream=theirs.handle, ordered=ordered)
-    assert queue.name == "cpu:0/theirs"
-    assert probe.calls["create_stream"] == streams
-    theirs.fill(buffer.address, 5, SIZE)
-    copying = queue.copy(buffer, copied)
-    theirs.fill(buffer.address, 6, SIZE)
-    assert copying.state == "issued"
-    latch.open()
-    other = device.queue.copy(buffer, zeros(device), wait=copying)
-    other.wait(LIMIT)
-    assert (copied.map() == 5).all()
-    theirs.synchronize()
-    assert (buffer.map() == 6).all()
 
 
 def test_who_waits_for_their_stream_reads_our_value_s7(shared):
@@ -73,28 +50,6 @@ def test_a_barrier_ends_after_their_work_on_the_stream_q2(shared, whose):
     assert probe.calls["record_event"] == records + 1, "theirs may stand before it"
     latch.open()
     barrier.wait(LIMIT)
-
-
-@pytest.mark.parametrize("how", ["queue", "device"])
-def test_closing_leaves_their_stream_q6(shared, how):
-    """Q6: our work on it has ended, and the stream still works."""
-    device, probe, library = shared
-    buffer = zeros(device)
-    theirs = library.stream()
-    queue = device.create_queue(stream=theirs.handle)
-    gate = hal.create_semaphore()
-    pending = queue.fill(buffer, 1, wait=gate.at(1))
-    done = queue.fill(buffer, 2)
-    destroyed = probe.calls["destroy_stream"]
-    assert (queue if how == "queue" else device).close(LIMIT) == ()
-    assert (pending.state, done.state) == ("cancelled", "cancelled")
-    ours = destroyed if how == "queue" else probe.calls["create_stream"]
-    assert probe.calls["destroy_stream"] == ours
-    assert "adopted stream" not in probe.live()
-    memory = np.zeros(SIZE, np.uint8)
-    theirs.fill(memory.ctypes.data, 3, SIZE)
-    theirs.synchronize()
-    assert (memory == 3).all()
 
 
 def test_closing_waits_for_our_work_on_their_stream_q6(shared):

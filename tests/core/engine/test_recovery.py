@@ -25,8 +25,11 @@ from hal.errors import (
 WORLD = """
     import contextlib, itertools, signal, sys, threading
     import hal
-    from core_harness import LIMIT, open_native
-    from hal.errors import ClosedError, DeadlineExceededError, HalError, ReentrantCallError
+    from core_harness import LIMIT, open_native, wait_until
+    from hal._engine.operation import DEFERRED
+    from hal.errors import (
+        ClosedError, DeadlineExceededError, HalError, InvalidArgumentError, ReentrantCallError
+    )
     from native_probe import Probe
     from interrupts import Interrupts
 
@@ -50,6 +53,13 @@ WORLD = """
             if KIND in ("signal", "fail", "cancel"):
                 self.fill(self.queue, wait=self.gate.at(1), signal=self.out.at(1))
                 self.fill(self.other, wait=self.out.at(1))
+            if KIND in ("deferred", "deferred fail"):
+                for queue in (self.queue, self.other):
+                    signal = self.out.at(1) if queue is self.queue else ()
+                    self.taken.append(queue.call(lambda: [self.gate.at(1)], signal=signal))
+                wait_until(lambda: {each._state for each in self.taken} == {DEFERRED})
+                self.fill(self.queue)
+                self.fill(self.other, wait=self.taken[0])
 
         def fill(self, queue, **order):
             self.taken.append(queue.fill(self.buffer, 1, **order))
@@ -65,7 +75,7 @@ WORLD = """
             elif KIND == "pending":
                 self.fill(self.queue, wait=self.gate.at(1), signal=self.out.at(1))
                 self.gate.signal(1)
-            elif KIND == "signal":
+            elif KIND in ("signal", "deferred"):
                 self.gate.signal(1)
             elif KIND == "wait":
                 self.fill(self.queue)
@@ -80,7 +90,7 @@ WORLD = """
                 self.taken[-1].wait(LIMIT)
             elif KIND == "close":
                 self.device.close(LIMIT)
-            elif KIND == "fail":
+            elif KIND in ("fail", "deferred fail"):
                 self.gate.fail(ValueError("x"))
             elif KIND == "cancel":
                 self.taken[0].cancel()
@@ -101,10 +111,19 @@ WORLD = """
                 except HalError:
                     pass
 
-            if self.gate._value < 1:
-                attempt("gate", lambda: self.gate.signal(1))
+            def reach(semaphore):
+                # A promise is kept, broken or was never made: else whoever waits would hang.
+                try:
+                    semaphore.signal(1)
+                except InvalidArgumentError:
+                    semaphore.wait(1, LIMIT)
+
+            attempt("gate", lambda: reach(self.gate))
             for each in self.taken:
                 attempt("never ends", lambda: each.wait(LIMIT))
+            attempt("out", lambda: reach(self.out))
+            if KIND.startswith("deferred") and self.taken[0].state != self.taken[1].state:
+                wrong.append(f"the calls ended as {self.taken[:2]}")
             if KIND != "close":
                 for queue in (self.queue, self.other):
                     attempt("stuck", lambda: queue.fill(self.buffer, 9).wait(LIMIT))
@@ -121,12 +140,17 @@ TWICE = (
         world = World()
         with Interrupts(first, second) as interrupts, contextlib.suppress(HalError):
             world.act()
-        return interrupts.places, world.check()
+        wrong = world.check()
+        # Between a native call's return and the note of its handle one may get lost.
+        if not second and sum(world.probe.live().values()) > 1:
+            wrong.append(f"left: {world.probe.live()}")
+        return interrupts.places, wrong
 
     problems = doubles = 0
     for first in itertools.count(1):
-        # Where the second one comes: right away, and at a place that moves on with the first.
-        for second in (1, 2 + first * 7 % 31):
+        # Where the second one comes: nowhere, right away, and at a place that moves on with the
+        # first.
+        for second in (0, 1, 2 + first * 7 % 31):
             places, wrong = trial(first, second)
             doubles += len(places) == 2
             if wrong:
@@ -153,10 +177,14 @@ TWICE = (
         "fail",
         "cancel",
         "allocate",
+        "deferred",
+        "deferred fail",
     ],
 )
-def test_a_second_ctrl_c_while_the_first_is_put_right(run_script, kind):
-    """O3, Q6: no baton stays taken, no queue is stuck, no device lost, nothing is freed twice."""
+def test_ctrl_c_at_every_call_of_ours_and_a_second_while_it_is_put_right(run_script, kind):
+    """O3, Q6: as the n-th function is entered or left, for every n. Every operation ends, nothing
+    is promised by nobody, no baton stays taken, no queue is stuck, no device lost, nothing is freed
+    twice."""
     assert_quiet(run_script(TWICE, arguments=(kind,)))
 
 
@@ -183,6 +211,7 @@ ALARMS = (
         world.probe.heal()
         failed = [each for each in world.taken if each.state in ("failed", "cancelled")]
         assert world.check() == [], number
+        assert world.probe.live() == {}, (number, world.probe.live())
         assert raised or not reached, number
         assert len(failed) <= 2, (number, failed)  # the one interrupted, and what waited for it
         if not reached:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import gc
-import weakref
-
 import pytest
 from core_harness import LIMIT
 
@@ -46,26 +43,3 @@ def test_done_polls_the_device(device):
         while not submission.done:
             pass
         assert submission.state == "done"
-
-
-def test_result_of_a_call_is_not_kept(device):
-    """What a host function returns is dropped, and so are its arguments."""
-
-    class Big:
-        pass
-
-    given = Big()
-    references = [weakref.ref(given)]
-
-    def call(_):
-        made = Big()
-        references.append(weakref.ref(made))
-        return made
-
-    submission = device.queue.call(call, given)
-    del given
-    submission.wait(LIMIT)
-    device.wait_idle(LIMIT)
-    device.queue.call(list).wait(LIMIT)
-    gc.collect()
-    assert [reference() for reference in references] == [None, None]

@@ -4,33 +4,9 @@ from __future__ import annotations
 
 import threading
 
-import pytest
 from core_harness import LIMIT, Stall, queues_of
 
 import hal
-
-
-@pytest.mark.parametrize("kind", ["same driver", "another driver", "another domain"])
-def test_wait_before_signal_across_devices_s2_s3(device, second_device, open_probe, kind):
-    """S2, S3: the waiting device needs no other call to run."""
-    other = second_device
-    if kind != "same driver":
-        other, _ = open_probe(domain=object() if kind == "another domain" else None)
-    one, two, three = (hal.create_semaphore() for _ in range(3))
-    mine, theirs = device.allocate(4, memory="host"), other.allocate(4, memory="host")
-    view = mine.map()
-    seen = []
-    last = device.queue.call(lambda: seen.append(view[0]), wait=three.at(1))
-    other.queue.fill(theirs, 2, wait=two.at(1), signal=three.at(1))
-    device.queues.upload.fill(mine, 1, wait=one.at(1), signal=two.at(1))
-    told = threading.Event()
-    three.on_reached(1, lambda _: told.set())
-    assert not told.is_set()
-    one.signal(1)
-    assert told.wait(LIMIT)
-    last.wait(LIMIT)
-    assert seen == [1]
-    assert theirs.map().tolist() == [2, 2, 2, 2]
 
 
 def test_work_of_another_domain_is_waited_for_on_the_host(open_probe, latch):

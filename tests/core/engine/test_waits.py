@@ -277,14 +277,6 @@ def test_bad_time_outs_are_refused(device, timeout, error):
     assert not device.closed
 
 
-def test_infinite_time_outs(device):
-    """None and infinity wait for as long as it takes."""
-    semaphore = hal.create_semaphore()
-    for value, timeout in enumerate((None, math.inf, 1e12, 10**9), 1):
-        device.queue.barrier(signal=semaphore.at(value))
-        semaphore.wait(value, timeout)
-
-
 @pytest.mark.parametrize("name", ["create_stream", "wait_event", "notify"])
 def test_a_notification_that_cannot_be_armed_is_tried_again_s6(open_probe, latch, name):
     """S6: at once, not when the progress thread's longest sleep is over."""

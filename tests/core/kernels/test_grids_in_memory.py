@@ -48,35 +48,6 @@ def test_a_grid_in_memory_c1(indirect):
         assert counted[1].numpy().tolist() == [count] * 8 + [0] * 24
 
 
-@pytest.mark.parametrize("grid", [(0, 1, 1), (1, 0, 1), (1, 1, 0), (0, 0, 0)])
-def test_an_empty_grid_in_memory_launches_nothing_c4(indirect, grid):
-    device, _, program, _ = indirect
-    counts = device.upload(np.array(grid, np.uint32))
-    target = device.upload(np.zeros(4, np.uint32))
-    with device.record() as commands:
-        commands.dispatch(program["ids"], grid=counts, block=1, args=(target,))
-    device.queue.execute(commands).wait(LIMIT)
-    device.queue.dispatch(program["ids"], grid=counts, block=1, args=(target,)).wait(LIMIT)
-    assert not target.numpy().any()
-
-
-def test_a_queue_dispatches_over_a_grid_in_memory_c1(indirect):
-    """C1: such a dispatch keeps the queue's order and its waits."""
-    device, _, program, _ = indirect
-    counts = device.upload(np.array([9, 9, 9], np.uint32))
-    target, copied = (device.upload(np.zeros(16, np.uint32)) for _ in range(2))
-    gate, done = hal.create_semaphore(), hal.create_semaphore()
-    device.queue.update(counts, np.array([2, 2, 2], np.uint32), wait=gate.at(1))
-    first = device.queue.dispatch(program["ids"], grid=counts, block=1, args=(target,))
-    device.queue.update(counts, np.array([3, 1, 1], np.uint32))
-    device.queue.dispatch(program["ids"], grid=counts, block=1, args=(target,))
-    device.queue.copy(target, copied, signal=done.at(1))
-    assert first.state == "pending"
-    gate.signal(1)
-    done.wait(1, LIMIT)
-    assert copied.numpy().tolist() == [2] * 3 + [1] * 5 + [0] * 8
-
-
 def test_a_grid_without_an_address_yet_m3(indirect):
     """M3: grid and arguments from `alloca`, resolved when the dispatch is issued."""
     device, _, program, _ = indirect

@@ -6,13 +6,12 @@ import gc
 
 import numpy as np
 import pytest
-from core_harness import LIMIT, collect_in_threads
+from core_harness import LIMIT
 
 import hal
 from hal.errors import (
     ArgumentTypeError,
     InvalidArgumentError,
-    OperationError,
 )
 
 SOURCE = """
@@ -21,20 +20,10 @@ extern "C" __global__ void saxpy(float a, const float *x, float *y, int n) {
   if (i < n) y[i] = a * x[i] + y[i];
 }
 
-__global__ void types(signed char *out, bool b, char c, short s, int i, long long l,
-                      unsigned char uc, unsigned short us, unsigned int ui,
-                      unsigned long long ul, float f, double d) {
-  out[0] = b; out[1] = c; out[2] = s == -300; out[3] = i == -70000; out[4] = l == -5000000000LL;
-  out[5] = uc == 200; out[6] = us == 60000; out[7] = ui == 4000000000u;
-  out[8] = ul == 18000000000000000000ull; out[9] = f == 0.5f; out[10] = d == 0.1;
-}
-
 __global__ void is_null(const int *pointer, int *out) { out[0] = pointer == nullptr; }
 
 __global__ void nothing() {}
 """
-
-OFFSET_SOURCE = "__global__ void add(int *x) { x[0] += AMOUNT; }"
 
 
 @pytest.fixture(scope="module")
@@ -42,30 +31,6 @@ def compiled():
     """A device and the program on it, compiled once for all tests that leave it as it is."""
     with hal.create_device("cpu") as device:
         yield device, device.compile(SOURCE, filename="core.cpp")
-
-
-def test_arguments_of_every_type_c5(compiled):
-    """C5: each parameter gets its value, of Python's and of numpy's types."""
-    device, program = compiled
-    kernel = program["types"]
-    out = device.upload(np.zeros(11, np.int8))
-    values = {
-        "b": True, "c": -5, "s": -300, "i": -70000, "l": -5000000000,
-        "uc": 200, "us": 60000, "ui": 4000000000, "ul": 18000000000000000000,
-        "f": 0.5, "d": 0.1,
-    }  # fmt: skip
-    typed = {
-        "b": np.array([True])[0], "c": np.int8(-5), "s": np.int16(-300), "i": np.int32(-70000),
-        "l": np.int64(-5000000000), "uc": np.uint8(200), "us": np.uint16(60000),
-        "ui": np.uint32(4000000000), "ul": np.uint64(18000000000000000000),
-        "f": np.float32(0.5), "d": np.float64(0.1),
-    }  # fmt: skip
-    expected = [1, -5, 1, 1, 1, 1, 1, 1, 1, 1, 1]
-    for given in (values, typed):
-        for arguments in ((out, *given.values()), [out, *given.values()], {**given, "out": out}):
-            device.queue.fill(out, 0)
-            done = device.queue.dispatch(kernel, grid=1, block=1, args=arguments)
-            assert out.numpy(wait=done).tolist() == expected
 
 
 def test_null_pointers_c5(compiled):
@@ -195,30 +160,3 @@ def test_a_kernel_keeps_its_program(open_probe):
     device.wait_idle(LIMIT)
     device.trim(1 << 40)
     assert "module" not in probe.live()
-
-
-def test_threads_compile_and_dispatch(device):
-    """Four threads compile and launch kernels of their own."""
-
-    def work(amount):
-        program = device.compile(OFFSET_SOURCE, defines={"AMOUNT": amount})
-        x = device.upload(np.zeros(1, np.int32))
-        for _ in range(20):
-            device.queue.dispatch(program["add"], grid=1, block=1, args=(x,))
-        device.queue.wait_idle(LIMIT)
-        return x.numpy().tolist()
-
-    functions = [lambda amount=amount: work(amount) for amount in (1, 2, 20, 30)]
-    assert collect_in_threads(functions) == [[20], [40], [400], [600]]
-
-
-def test_a_dispatch_that_fails_natively_fails_its_submission(open_probe):
-    device, probe = open_probe()
-    kernel = device.compile(SOURCE)["nothing"]
-    done = hal.create_semaphore()
-    probe.fail_call(1, OperationError("launch failed", native_code=700), ("launch",))
-    submission = device.queue.dispatch(kernel, grid=1, block=1, signal=done.at(1))
-    for waitable in (submission, done.at(1)):
-        with pytest.raises(OperationError, match="launch failed"):
-            hal.wait_all([waitable], LIMIT)
-    device.queue.dispatch(kernel, grid=1, block=1).wait(LIMIT)

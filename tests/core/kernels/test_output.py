@@ -112,30 +112,6 @@ def test_a_barrier_between_prints_c5(device):
     )
 
 
-@pytest.mark.parametrize(
-    ("trace", "expected"),
-    [
-        (False, []),
-        (True, [(i, f"x[i] = {2 * i}") for i in range(4)]),
-        ("threadIdx.x == 2", [(2, "x[i] = 4")]),
-    ],
-)
-def test_traces_are_of_chosen_threads_c5(device, trace, expected):
-    program = device.compile(
-        "__global__ void HAL_BLOCK(4) k(int *x) {\n"
-        "  int i = threadIdx.x; x[i] = 2 * i; HAL_TRACE(x[i]);\n}",
-        trace=trace,
-    )
-    x = device.allocate(16)
-    if not trace:
-        assert str(program["k"].signature) == "(i32* x)"
-        device.queue.dispatch(program["k"], grid=1, args=(x,)).wait(LIMIT)
-        return
-    printed = run(device, program["k"], x)
-    assert sorted((line.thread[0], line.text.rstrip()) for line in printed.lines) == expected
-    device.queue.dispatch(program["k"], grid=1, args=(x,)).wait(LIMIT)  # nobody listens
-
-
 def test_traces_of_every_kind_of_value_c5(device):
     program = device.compile(
         """

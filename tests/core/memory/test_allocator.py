@@ -7,11 +7,9 @@ import gc
 import random
 import sys
 
-import numpy as np
 import pytest
-from core_harness import LIMIT, Latch, collect_in_threads, wait_until
+from core_harness import LIMIT, collect_in_threads, wait_until
 
-import hal
 from hal._memory.blocks import LARGE, block_size
 from hal._memory.settings import MemorySettings
 
@@ -85,43 +83,6 @@ def test_kinds_of_memory_are_kept_apart_m1(open_probe):
     assert probe.calls["free"] == 3
 
 
-def test_memory_is_not_used_again_before_its_work_has_retired_q5(open_probe):
-    """Q5: a block whose work is pending or running is nobody else's; once it is done, it is."""
-    device, probe = open_probe()
-    gate, latch = hal.create_semaphore(), Latch()
-    pending, running = device.allocate(4096), device.allocate(4096)
-    used = {pending.address, running.address}
-    device.queues.upload.fill(pending, 1, wait=gate.at(1))
-    probe.hold(latch)
-    device.queue.fill(running, 1)
-    del pending, running
-    gc.collect()
-    others = [device.allocate(4096) for _ in range(4)]
-    assert used.isdisjoint(buffer.address for buffer in others)
-    gate.signal(1)
-    latch.open()
-    device.wait_idle(LIMIT)
-    device.trim(1 << 40)
-    again = {device.allocate(4096).address for _ in range(4)}
-    assert again <= used
-
-
-def test_a_viewed_block_stays_out_of_the_cache_m2(device):
-    """M2: a numpy view keeps the memory its own, past the buffer."""
-    buffer = device.allocate(4096, memory="host")
-    address, view = buffer.address, buffer.map()
-    view[:] = 7
-    del buffer
-    gc.collect()
-    others = [device.allocate(4096, memory="host") for _ in range(3)]
-    assert address not in {other.address for other in others}
-    device.queue.fill(others[0], 9).wait(LIMIT)
-    assert (view == 7).all()
-    del view
-    gc.collect()
-    assert device.allocate(4096, memory="host").address == address
-
-
 def test_a_new_view_of_old_memory_is_its_own_m2(device):
     """M2: a block's next user gets a view of its own size, not the one before's."""
     buffer = device.allocate(4096)
@@ -144,26 +105,6 @@ def test_a_use_ends_once_i10(device):
     gc.collect()
     assert device.allocate(4096).address != address
     assert device.statistics().allocations == 1
-
-
-def test_parts_keep_their_block_m2(device):
-    buffer = device.allocate(4096)
-    address, part = buffer.address, buffer.subspan(100, 10)
-    buffer.close()
-    assert device.allocate(4096).address != address
-    part.close()
-    assert address in {device.allocate(4096).address, device.allocate(4096).address}
-
-
-def test_content_is_undefined_but_the_buffers_own(device):
-    """Two live buffers of the same class never share bytes, fresh or used."""
-    for _ in range(3):
-        one, two = device.allocate(1000), device.allocate(1000)
-        device.queue.fill(one, 1)
-        device.queue.fill(two, 2)
-        device.queue.wait_idle(LIMIT)
-        assert np.unique(one.numpy()).tolist() == [1]
-        assert np.unique(two.numpy()).tolist() == [2]
 
 
 # Random use against a plain model

@@ -6,7 +6,7 @@ import gc
 
 import numpy as np
 import pytest
-from core_harness import LIMIT, collect_in_threads
+from core_harness import LIMIT
 
 from hal._memory import views
 from hal._memory.storage import lend
@@ -17,14 +17,6 @@ from hal.errors import (
     UnimplementedError,
 )
 from hal.native import MemoryType
-
-
-def test_numpy_with_a_dtype_is_flat(device):
-    buffer = device.upload(np.arange(4, dtype=np.uint32).reshape(2, 2))
-    assert buffer.numpy(np.uint8).shape == (16,)
-    assert buffer.numpy("u8").tolist() == [1 << 32, 2 + (3 << 32)]
-    with pytest.raises(InvalidArgumentError, match="16 bytes"):
-        buffer.numpy("V3")
 
 
 def test_copies_that_overlap_are_refused_also_between_parts(device):
@@ -159,50 +151,6 @@ def test_out_of_memory_twice_raises_m1(open_probe):
         assert (caught.value.native_name, caught.value.native_code) == ("E", 2)
     assert "allocation" not in probe.live()
     device.allocate(64)
-
-
-def test_statistics_m1(device):
-    """M1: current and peak allocations; dropped buffers do not count."""
-    start = device.statistics()
-    assert (start.bytes_now, start.allocations) == (0, 0)
-    one, two = device.allocate(1000), device.allocate(24)
-    part = one.subspan(0, 10)
-    now = device.statistics()
-    assert (now.bytes_now, now.bytes_peak, now.allocations) == (1024, 1024, 2)
-    one.close()
-    assert device.statistics().allocations == 2, "the part holds it"
-    part.close()
-    now = device.statistics()
-    assert (now.bytes_now, now.bytes_peak, now.allocations) == (24, 1024, 1)
-    two.close()
-    three = device.allocate(8)
-    now = device.statistics()
-    assert (now.bytes_now, now.bytes_peak, now.allocations) == (8, 1024, 1)
-    three.close()
-    assert device.statistics().bytes_now == 0
-
-
-def test_threads_allocate_and_drop(open_probe):
-    """Four threads allocate, use and drop; nothing is freed under work, nothing is left."""
-    device, probe = open_probe()
-
-    def churn(seed):
-        generator = np.random.default_rng(seed)
-        for _ in range(80):
-            size = int(generator.integers(1, 5000))
-            source, target = device.allocate(size), device.allocate(size)
-            value = int(generator.integers(0, 256))
-            device.queue.fill(source, value)
-            copied = device.queue.copy(source, target)
-            del source
-            assert (target.numpy(wait=copied, timeout=LIMIT) == value).all()
-
-    collect_in_threads([lambda seed=seed: churn(seed) for seed in range(4)])
-    device.wait_idle(LIMIT)
-    gc.collect()
-    assert device.statistics().allocations == 0
-    device.trim()
-    assert "allocation" not in probe.live()
 
 
 def test_bytes_are_uploaded_as_bytes(device):

@@ -38,22 +38,6 @@ def test_a_refused_use_holds_no_memory_m3(device):
     assert in_use(device) == 0
 
 
-def test_a_refused_dealloca_gives_nothing_back_m3(device):
-    """M3: the buffer is what it was."""
-    done = hal.create_semaphore(5)
-    buffer = device.queue.alloca(SIZE)
-    device.queue.fill(buffer, 7)
-    with pytest.raises(InvalidArgumentError, match="cannot be signalled"):
-        device.queue.dealloca(buffer, signal=done.at(1))
-    assert in_use(device) == 1
-    other = device.queue.alloca(SIZE)
-    device.queue.fill(other, 9)
-    assert set(buffer.numpy(timeout=LIMIT).tolist()) == {7}
-    device.queue.dealloca(buffer)
-    device.queue.dealloca(other)
-    assert in_use(device) == 0
-
-
 def test_what_is_cancelled_in_part_holds_no_memory_m3(open_probe):
     """M3: memory returns when the issued part of a cancelled operation has retired."""
     device, probe = open_probe(max_in_flight=4)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 
 import pytest
-from core_harness import LIMIT, Stall
+from core_harness import LIMIT, Stall, wait_until
 
 import hal
 from hal._memory.blocks import block_size
@@ -105,12 +105,7 @@ def test_what_exceeds_the_cache_limit_is_freed_by_a_thread_of_ours_m1(open_probe
     me = threading.get_ident()
     buffers = [device.allocate(32 * KIB) for _ in range(6)]
     del buffers
-    pause = threading.Event()
-    for _ in range(int(LIMIT * 100)):
-        if probe.live()["allocation"] == 2:
-            break
-        pause.wait(0.01)
-    assert probe.live()["allocation"] == 2
+    wait_until(lambda: probe.live()["allocation"] == 2)
     assert probe.callers["free", me] == 0
     statistics = device.statistics()
     assert (statistics.bytes_cached, statistics.bytes_held) == (64 * KIB, 64 * KIB)
@@ -135,12 +130,7 @@ def test_blocks_above_the_largest_class_are_not_cached_m1(open_probe, monkeypatc
     assert probe.alive["allocation"] == {buffer.address: 64 * KIB + 256}
     me = threading.get_ident()
     buffer.close()
-    pause = threading.Event()
-    for _ in range(int(LIMIT * 100)):
-        if "allocation" not in probe.live():
-            break
-        pause.wait(0.01)
-    assert "allocation" not in probe.live()
+    wait_until(lambda: "allocation" not in probe.live())
     assert probe.callers["free", me] == 0
     assert device.statistics().bytes_held == 0
     device.allocate(64 * KIB).close()

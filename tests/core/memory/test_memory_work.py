@@ -36,13 +36,12 @@ def tries(monkeypatch):
 
 
 @pytest.mark.parametrize("native", [False, True], ids=["own", "native"])
-@pytest.mark.parametrize("number", [500, 2000])
-def test_allocas_that_starve_in_a_queue_are_tried_in_turn_m3(open_probe, tries, native, number):
+def test_allocas_that_starve_in_a_queue_are_tried_in_turn_m3(open_probe, tries, native):
     """M3: room for one, which running work holds: those behind the first are not even looked at."""
     device, probe = open_probe(
         settings=MemorySettings(memory_limit=2 * SIZE, async_allocations=native)
     )
-    latch, other = Latch(), device.create_queue()
+    number, latch, other = 500, Latch(), device.create_queue()
     first = device.queue.alloca(SIZE)
     device.queue.fill(first, 0).wait(LIMIT)
     probe.hold(latch)

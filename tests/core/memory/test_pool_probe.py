@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import ctypes
-
 import pytest
 from core_harness import Latch, open_native
 from native_probe import Probe
-
-from hal.errors import OutOfMemoryError
 
 SIZE = 4096
 
@@ -54,22 +50,6 @@ def test_freed_memory_goes_round_in_stream_and_event_order(bed):
     assert probe.pool_statistics() == (held, held)
 
 
-def test_its_room_is_all_that_there_is(bed):
-    probe, (first, second), _, latch = bed
-    probe.room = 512 + 2 * SIZE
-    address = probe.allocate_async(first, 2 * SIZE)
-    for stream in (first, second):
-        with pytest.raises(OutOfMemoryError):
-            probe.allocate_async(stream, SIZE)
-    probe.free_async(first, address)
-    with pytest.raises(OutOfMemoryError):
-        probe.allocate_async(second, SIZE)
-    latch.open()
-    probe.synchronize_stream(first)
-    assert probe.allocate_async(second, SIZE) == address
-    assert probe.violations == []
-
-
 def test_what_nothing_orders_is_a_violation(bed):
     probe, (first, second), _, _ = bed
     address = probe.allocate_async(first, SIZE)
@@ -78,20 +58,3 @@ def test_what_nothing_orders_is_a_violation(bed):
     probe.fill(first, address, 1, 1, SIZE)
     probe.free_async(second, address)
     assert any("is freed under work that uses it" in each for each in probe.violations)
-
-
-def test_contents_end_with_the_free(bed):
-    probe, (first, _), _, latch = bed
-    address = probe.allocate_async(first, SIZE)
-    probe.fill(first, address, 1, 1, SIZE)
-    probe.free_async(first, address)
-    latch.open()
-    probe.synchronize_stream(first)
-    assert set(ctypes.string_at(address, SIZE)) == {0xDD}
-
-
-def test_it_is_configured_once_and_before(bed):
-    probe, (first, _), _, _ = bed
-    probe.allocate_async(first, SIZE)
-    probe.configure_pool(0, "any")
-    assert "late, or twice" in probe.violations[0]

@@ -8,7 +8,7 @@ import weakref
 
 import numpy as np
 import pytest
-from core_harness import LIMIT, Latch, Stall
+from core_harness import LIMIT, Latch, Stall, wait_until
 from staging_harness import LARGE, MANY, SLOT, some
 
 import hal
@@ -228,16 +228,9 @@ def test_two_operations_have_two_slots_each_m1(staged, monkeypatch):
         probe.hold(latch)
     buffers = [device.allocate(8 * MANY) for _ in range(2)]
     first = device.queue.write(buffers[0], some(8 * MANY))
-    pause = threading.Event()
-    for _ in range(int(LIMIT * 100)):
-        if probe.calls["copy_from_host"] == 4:
-            break
-        pause.wait(0.01)
+    wait_until(lambda: probe.calls["copy_from_host"] == 4)
     second = device.queues.upload.write(buffers[1], some(8 * MANY))
-    for _ in range(int(LIMIT * 100)):
-        if device._staging._waiting:
-            break
-        pause.wait(0.01)
+    wait_until(lambda: device._staging._waiting)
     for latch in latches:
         latch.open()
     first.wait(LIMIT)
@@ -253,11 +246,7 @@ def test_an_operation_that_is_held_up_leaves_slots_to_others_m1(staged):
     one, two = device.create_queue(), device.create_queue()
     probe.hold(latch)
     held = one.write(stuck.subspan(0, 1), np.ones(1, np.uint8))
-    pause = threading.Event()
-    for _ in range(int(LIMIT * 100)):
-        if probe.calls["copy_from_host"]:
-            break
-        pause.wait(0.01)
+    wait_until(lambda: probe.calls["copy_from_host"])
     for seed in range(3):
         buffer = device.allocate(MANY)
         two.write(buffer, some(MANY, seed))
@@ -275,11 +264,7 @@ def test_copies_overlap_m1(staged):
     latch = Latch()
     probe.hold(latch)
     written = device.queue.write(device.allocate(MANY), some(MANY))
-    pause = threading.Event()
-    for _ in range(int(LIMIT * 100)):
-        if probe.calls["copy_from_host"] >= 4:
-            break
-        pause.wait(0.01)
+    wait_until(lambda: probe.calls["copy_from_host"] >= 4)
     assert probe.calls["copy_from_host"] == 4, "the ring is full, and the first is still on its way"
     latch.open()
     written.wait(LIMIT)
@@ -335,11 +320,7 @@ def test_who_stands_in_line_for_slots_that_cannot_be_made_tries_alone_m1(staged)
     for _ in failing:
         assert inside.acquire(timeout=LIMIT)
     last = queues[4].write(buffers[4], np.ones(LARGE, np.uint8))
-    pause = threading.Event()
-    for _ in range(int(LIMIT * 100)):
-        if device._staging._waiting:
-            break
-        pause.wait(0.01)
+    wait_until(lambda: device._staging._waiting)
     leave.set()
     for submission in failing:
         with pytest.raises(OperationError, match="injected"):

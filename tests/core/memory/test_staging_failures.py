@@ -6,7 +6,7 @@ import threading
 
 import numpy as np
 import pytest
-from core_harness import LIMIT, Latch
+from core_harness import LIMIT, Latch, wait_until
 from staging_harness import LARGE, MANY, some
 
 import hal
@@ -80,12 +80,7 @@ def test_operations_in_line_end_when_the_device_is_lost_s5(staged):
     submissions = [
         queue.write(device.allocate(LARGE), np.ones(LARGE, np.uint8)) for queue in queues[:8]
     ]
-    pause = threading.Event()
-    for _ in range(int(LIMIT * 100)):
-        if len(device._staging._waiting) == 4:
-            break
-        pause.wait(0.01)
-    assert len(device._staging._waiting) == 4
+    wait_until(lambda: len(device._staging._waiting) == 4)
     probe.fail_call(1, DeviceLostError("gone"), ("fill",))
     queues[8].fill(device.allocate(4), 1)
     for submission in submissions:
@@ -93,10 +88,7 @@ def test_operations_in_line_end_when_the_device_is_lost_s5(staged):
             submission.wait(LIMIT)
     for latch in latches:
         latch.open()
-    for _ in range(int(LIMIT * 100)):
-        if not device._staging._active:
-            break
-        pause.wait(0.01)
+    wait_until(lambda: not device._staging._active)
     assert (device._staging._active, len(device._staging._waiting)) == (0, 0)
 
 
@@ -108,11 +100,7 @@ def test_close_with_staged_operations_under_way_q6(staged):
     probe.hold(latch)
     running = device.queue.write(buffer, some(MANY))
     pending = device.queues.upload.write(buffer, some(MANY), wait=never.at(1))
-    pause = threading.Event()
-    for _ in range(int(LIMIT * 100)):
-        if probe.calls["copy_from_host"]:
-            break
-        pause.wait(0.01)
+    wait_until(lambda: probe.calls["copy_from_host"])
     threading.Thread(target=latch.open).start()
     assert device.close(LIMIT) == ()
     assert running.state == "done"

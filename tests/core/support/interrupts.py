@@ -1,28 +1,10 @@
 """A Ctrl-C at any place where the interpreter looks for signals, and a second that follows it."""
 
-import itertools
 import sys
 
 import hal
 
 _OURS = hal.__path__[0]
-
-
-def try_everywhere(trial, most):
-    """Call `trial` with 1, 2 and so on, for an interrupt at that place; return the last number.
-
-    It returns where interrupts came, and what was wrong afterwards, which is printed. Ends once
-    none came, or something was wrong more than `most` times.
-    """
-    problems = 0
-    for number in itertools.count(1):
-        places, wrong = trial(number)
-        if wrong:
-            problems += 1
-            print(f"{number}, in {places}: {wrong}", file=sys.stderr)  # noqa: T201 - for the parent
-        if not places or problems > most:
-            return number
-    raise AssertionError  # counting has no end
 
 
 class Interrupts:

@@ -98,31 +98,6 @@ def test_a_file_that_may_not_be_opened_q4(device, tmp_path, monkeypatch, what, n
     assert cause_of(error).errno == number
 
 
-@pytest.mark.parametrize("what", ["write", "read"])
-def test_a_file_of_somebody_else_q4(run_script, tmp_path, what):
-    """The real thing, by a process that is no superuser, or stops being one."""
-    path = tmp_path / "data"
-    path.write_bytes(b"12345678")
-    path.chmod(0o444 if what == "read" else 0o222)
-    result = run_script(
-        """
-        import os, sys, hal
-        device = hal.create_device("cpu")
-        buffer = device.allocate(8)
-        device.queue.call(list).wait(10)
-        if os.geteuid() == 0:
-            os.setresuid(65534, 65534, 65534)
-        try:
-            getattr(device.queue, sys.argv[1])(buffer, hal.File(sys.argv[2])).wait(10)
-        except hal.errors.OperationError as error:
-            print(type(error.__cause__.__cause__).__name__, "EACCES" in str(error))
-        device.close()
-        """,
-        arguments=(what, str(path)),
-    )
-    assert (result.stdout, result.stderr) == ("PermissionError True\n", "")
-
-
 @pytest.mark.parametrize("there", [0, 1, 9])
 @pytest.mark.parametrize("offset", [0, 1, 10, 1000])
 def test_a_short_file_fails_before_anything_is_written_q4(device, tmp_path, there, offset):

@@ -13,7 +13,7 @@ from staging_harness import SLOT, some
 
 import hal
 from hal._transfers.transfers import SMALL
-from hal.errors import CancelledError, InvalidArgumentError, OperationError
+from hal.errors import CancelledError, OperationError
 
 SIZES = (1, 4097, SMALL, SMALL + 1, 20 * SLOT + 3)
 COPIES = ("copy", "copy_from_host", "copy_to_host", "copy_peer", "launch_graph")
@@ -99,27 +99,6 @@ def test_what_stands_around_a_pinned_copy_is_in_order_q2(staged):
         assert view.tolist() == [value] * 64
 
 
-def test_waits_signals_and_failures_of_a_pinned_copy_m1(staged):
-    """M1: such a copy waits, signals, fails and is cancelled like other operations."""
-    device, _ = staged()
-    (source, _), (target, view) = host(device, 8, 5), host(device, 8)
-    ready, done = hal.create_semaphore(), hal.create_semaphore()
-    device.queue.copy(source, target, wait=ready.at(1), signal=done.at(1))
-    assert not done.poll(1)
-    ready.signal(1)
-    done.wait(1, LIMIT)
-    assert view.tolist() == [5] * 8
-    failed = hal.create_semaphore()
-    refused = device.queue.copy(source, target, wait=failed.at(1))
-    failed.fail(OperationError("broken on purpose"))
-    with pytest.raises(OperationError, match="on purpose"):
-        refused.wait(LIMIT)
-    never = device.queue.copy(source, target, wait=hal.create_semaphore().at(1))
-    device.close(LIMIT)
-    with pytest.raises(CancelledError):
-        never.wait(LIMIT)
-
-
 def test_pinned_memory_that_comes_later_m3(staged):
     """M3: pinned memory of an alloca works; a use that is issued before the alloca fails."""
     device, probe = staged()
@@ -134,14 +113,6 @@ def test_pinned_memory_that_comes_later_m3(staged):
     copied.wait(LIMIT)
     assert (late.numpy(timeout=LIMIT) == data).all()
     assert native_copies(probe) == 0
-
-
-def test_a_pinned_copy_is_checked_like_others_m1(staged):
-    device, _ = staged()
-    buffer, _ = host(device, 64)
-    with pytest.raises(InvalidArgumentError, match="overlap"):
-        device.queue.copy(buffer, buffer, source_offset=0, target_offset=8, size=16)
-    assert device.queue.copy(buffer, buffer, size=0).kind == "copy"
 
 
 def test_memory_of_other_kinds_is_copied_by_the_device_m1(staged):

@@ -9,7 +9,7 @@ import pytest
 from core_harness import LIMIT
 
 import hal
-from hal._transfers.transfers import CHUNK, SMALL
+from hal._transfers.transfers import CHUNK
 
 MIB, GIB = 1 << 20, 1 << 30
 
@@ -41,33 +41,6 @@ def test_fills_m1(device, width, offset):
         expected[offset : offset + length] = np.tile(pattern ^ (step % 256), length // width)
         filled.wait(LIMIT)
         assert (buffer.map() == expected).all(), (width, offset, length)
-
-
-@pytest.mark.parametrize("kind", ["copy", "write", "update", "read"])
-def test_copies_m1(device, kind):
-    """Every alignment of both sides to each other, at many lengths."""
-    room = 65536 + 64
-    generator = np.random.default_rng(5)
-    data = generator.integers(0, 256, room, np.uint8)
-    source, target = device.upload(data), device.allocate(room, memory="host")
-    queue, expected, out = device.queue, np.zeros(room, np.uint8), np.zeros(room, np.uint8)
-    queue.fill(target, 0).wait(LIMIT)
-    for length in [*LENGTHS[::3], 65537]:
-        for _ in range(6):
-            left, right = (int(number) for number in generator.integers(0, 8, 2))
-            piece = data[left : left + length]
-            if kind == "copy":
-                done = queue.copy(
-                    source, target, source_offset=left, target_offset=right, size=length
-                )
-            elif kind == "read":
-                done = queue.read(source.subspan(left, length), out[right : right + length])
-            else:
-                done = getattr(queue, kind)(target, piece, offset=right)
-            done.wait(LIMIT)
-            expected[right : right + length] = piece
-            found = out if kind == "read" else target.map()
-            assert (found == expected).all(), (left, right, length)
 
 
 @pytest.mark.parametrize("pageable", [True, False])
@@ -126,21 +99,6 @@ def test_late_ones_are_made_in_parts_too_m3(open_probe, monkeypatch):
     read.wait(LIMIT)
     assert bytes(out) == b"ab" * (size // 2)
     assert (probe.calls["fill"], probe.calls["copy_to_host"]) == (4, 4)
-
-
-def test_small_writes_are_taken_during_the_call_q4(device):
-    """Q4: up to 64 KiB the array may change at once; above it is kept, and read when it runs."""
-    gate = hal.create_semaphore()
-    buffer = device.allocate(SMALL + 1)
-    small, large = np.full(SMALL, 1, np.uint8), np.full(SMALL + 1, 2, np.uint8)
-    written = device.queue.write(buffer, small, wait=gate.at(1))
-    small[:] = 9
-    gate.signal(1)
-    assert (buffer.numpy(wait=written)[:SMALL] == 1).all()
-    written = device.queue.write(buffer, large, wait=gate.at(2))
-    large[:] = 3
-    gate.signal(2)
-    assert (buffer.numpy(wait=written) == 3).all()
 
 
 def free_memory():
