@@ -67,7 +67,8 @@ KEYWORDS = {
 }
 for _name in vars(Collectives):
     if _name[0] != "_":
-        KEYWORDS |= {f"Queue.{_name}": ("wait", "signal"), f"CommandBuffer.{_name}": ("name",)}
+        KEYWORDS[f"Queue.{_name}"] = ("wait", "signal", "name")
+        KEYWORDS[f"CommandBuffer.{_name}"] = ("name", "wait")
 
 
 THREADS = 256 + 64 + 8

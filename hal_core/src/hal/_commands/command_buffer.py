@@ -20,7 +20,7 @@ from hal._commands.slots import Slot, Slots
 from hal._engine.stream import StreamQueue
 from hal._memory.core import DeviceCore
 from hal._memory.extent import check_allocation
-from hal._transfers.collective_methods import Collectives
+from hal._transfers.collective_methods import Collectives, check_options
 from hal.arguments import as_choice, as_name
 from hal.errors import ArgumentTypeError, ClosedError, InvalidArgumentError
 from hal.native import IndirectLaunchNode, LaunchNode, MemoryType, NativeDevice, Node, PeerCopyNode
@@ -353,8 +353,11 @@ class CommandBuffer(Recorder, Collectives["Buffer | Slot", None]):
             is_host=is_host,
         )
 
-    def _gather(self, kind: str, *arguments: object, name: str | None = None) -> None:
+    def _gather(
+        self, kind: str, *arguments: object, name: str | None = None, **unknown: object
+    ) -> None:
         """Record an operation of a group."""
+        check_options(kind, unknown, "name=")
         verb = "group_barrier" if kind == "barrier" else kind
         self._add("collective", verb, name, collective, kind, *arguments)
 

@@ -33,7 +33,7 @@ from hal._engine.timestamps import Timer, Timestamp, check_timestamps, record
 from hal._engine.wait_lists import Signals
 from hal._kernels.dispatch import Grid, check_dispatch
 from hal._transfers import files, peer_copies, transfers
-from hal._transfers.collective_methods import Collectives
+from hal._transfers.collective_methods import Collectives, check_options
 from hal._transfers.collectives import enter
 from hal._transfers.files import File
 from hal.arguments import as_function, as_seconds
@@ -411,9 +411,15 @@ class Queue(StreamQueue, Collectives[Buffer, Submission]):
         return external.notify(self, stream, event, wait, timeout)
 
     def _gather(
-        self, kind: str, *arguments: object, wait: Waits = (), signal: Signals = ()
+        self,
+        kind: str,
+        *arguments: object,
+        wait: Waits = (),
+        signal: Signals = (),
+        **unknown: object,
     ) -> Submission:
         """Submit an operation of a group."""
+        check_options(kind, unknown, "wait= and signal=")
         return enter(self, self._device, wait, signal, kind, *arguments)
 
     @property

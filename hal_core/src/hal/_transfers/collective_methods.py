@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Generic, SupportsIndex, TypedDict, TypeVar, Unpack
 
 from hal._engine.fence import Waits
 from hal._engine.wait_lists import Signals
+from hal.errors import ArgumentTypeError
 from hal.native_collectives import Participant
 
 _Memory = TypeVar("_Memory")
@@ -18,6 +20,13 @@ class CollectiveOptions(TypedDict, total=False):
     wait: Waits
     signal: Signals
     name: str | None
+
+
+def check_options(kind: str, unknown: Mapping[str, object], known: str) -> None:
+    """Raise unless all keyword arguments of a collective are those of its queue or recording."""
+    for name in unknown:
+        message = f"{kind} has no argument {name!r} here; besides what it works on it takes {known}"
+        raise ArgumentTypeError(message)
 
 
 class Collectives(Generic[_Memory, _Made]):
