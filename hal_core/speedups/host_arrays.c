@@ -17,7 +17,7 @@ static bool is_free(PyObject *reads) {
 }
 
 static uintptr_t address_in(PyObject *read, int field) {
-  return (uintptr_t)PyLong_AsSsize_t(PyTuple_GET_ITEM(read, field)); /* the fastest */
+  return (uintptr_t)PyLong_AsSsize_t(PyTuple_GET_ITEM(read, field)); /* the unsigned one goes by way of bytes */
 }
 
 static bool is_over(PyObject *read) { return is_true(PyTuple_GET_ITEM(read, SUBMISSION), Operation__retired); }

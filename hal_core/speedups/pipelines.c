@@ -117,7 +117,7 @@ static PyObject *execute_once(const struct run *self) {
 
 /* Read a buffer of the set behind its last execution. */
 static PyObject *download(const struct run *self, PyObject *slot, PyObject *array) {
-  PyObject *buffer = item_of(self, BufferSet_buffers, slot), *read = NULL, *reads = get(self->pipeline, Pipeline__reads);
+  PyObject *buffer = item_of(self, BufferSet_buffers, slot), *reads = get(self->pipeline, Pipeline__reads), *read = NULL;
   Py_buffer host;
   if (!view_of(array, true, &host))
     return PyObject_CallMethodObjArgs(self->pipeline, names_of._download, self->set, slot, array, NULL);

@@ -148,7 +148,7 @@ class MergeBuffer:
         source as it is when it is expected, and returns None: in place
         if the device's kernels reach that memory (it is their own, or
         `hal.Device.can_access`, in a flow with ``peers``). Elsewhere streaming
-        becomes copying, by each `expect`, and `mode` says so.
+        becomes copying, by each `expect`, and `mode` says so. What is in place already stays.
 
         Closes what `expect` returned before, unless it was in place, with the
         parts of it; work recorded with it is refused. Raises as
