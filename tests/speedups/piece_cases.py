@@ -84,6 +84,21 @@ def case_a_pair_takes_no_python_m3(device):
             own.wait_idle(30)
 
 
+def case_a_search_that_finds_a_piece_leaves_the_recent_ones_m3(device):
+    with open_own(device) as own:
+        queue = own.queue
+        kept = [queue.alloca(size) for size in (256, 4096, 256, 8192, 256)]
+        queue.wait_idle(30)
+        queue.dealloca(kept.pop(1))
+        kept.append(queue.alloca(65536))  # of the rest of the segment, which is too much for it
+        queue.dealloca(kept.pop(2))
+        kept.append(queue.alloca(4096))
+        with Calls() as calls:
+            kept.append(queue.alloca(8192))
+        assert not calls.names, calls.names
+        check_books(own)
+
+
 def case_what_is_made_is_what_python_makes_m3(device):
     """Slot by slot, for every object that an alloca makes and a dealloca changes."""
     with open_own(device) as own:

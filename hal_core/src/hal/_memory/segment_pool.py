@@ -17,8 +17,10 @@ list, or when nothing else is large enough: a settled piece that is joined with 
 that comes after a queue's work would be that queue's alone until then.
 
 What a queue has just given back it mostly takes again, in the same size. So such pieces are
-put aside as *recent* ones, neither joined nor searched, for that queue and size. The first search
-for anything else puts them among the free ones. The C extension knows recent pieces only.
+put aside as *recent* ones, neither joined nor searched, for that queue and size. A search that
+finds no other piece, or one more than half as large again as the need, puts them among the free
+ones. If each search did, the allocas after it would have to be searched for, too; if only one
+that finds none did, more would be held. The C extension knows recent pieces only.
 
 Only what is in use (`taken`) is the truth, and one store writes to it. The free pieces
 are what is left between; the books rebuild them from it after a Ctrl-C (`hal._memory.books`).
@@ -234,17 +236,24 @@ class SegmentPool:
 
     def _find(self, queue: StreamQueue, need: int) -> Piece | None:
         """Return a piece of at least `need` bytes that `queue` may use from now on, or None."""
-        self._free_recent()
-        own, settled = self._free.get(queue._id), self._free[_SETTLED]
-        best = None if own is None else own.find(need)
-        other = settled.find(need)
-        if best is None or (other is not None and other.size < best.size):
-            best = other
+        best = self._best(queue, need)
+        if self.recent and (best is None or best.size > need + need // 2):
+            self._free_recent()
+            best = self._best(queue, need)
         if best is None and self._settle():
-            best = settled.find(need)
+            best = self._free[_SETTLED].find(need)
+        own = self._free.get(queue._id)
         if best is None and own is not None:
             best = self._gather(own, queue._id, need)
         return best or self._find_waited(queue, need)
+
+    def _best(self, queue: StreamQueue, need: int) -> Piece | None:
+        """Return the smallest free piece of the queue's or of anybody's that is large enough."""
+        own, settled = self._free.get(queue._id), self._free[_SETTLED].find(need)
+        best = None if own is None else own.find(need)
+        if best is None or (settled is not None and settled.size < best.size):
+            best = settled
+        return best
 
     def _find_waited(self, queue: StreamQueue, need: int) -> Piece | None:
         """Return a piece of another queue whose point the stream has waited past."""
