@@ -51,15 +51,15 @@ bool make_room(struct issue *self) {
 }
 
 void let_go(struct issue *self) {
-  for (int i = 0; i < MOST_SIGNALS; i++) {
-    Py_CLEAR(self->points[i]);
-    Py_CLEAR(self->reserved[i]);
+  for (Py_ssize_t i = self->signals ? PyTuple_GET_SIZE(self->signals) : 0; i--;) {
+    Py_XDECREF(self->points[i]);
+    Py_XDECREF(self->reserved[i]);
   }
-  Py_CLEAR(self->operation);
-  Py_CLEAR(self->signals);
-  Py_CLEAR(self->waits);
-  Py_CLEAR(self->dependencies);
-  Py_CLEAR(self->held);
+  Py_XDECREF(self->operation);
+  Py_XDECREF(self->signals);
+  Py_XDECREF(self->waits);
+  Py_XDECREF(self->dependencies);
+  Py_XDECREF(self->held);
 }
 
 static long long in_flight(PyObject *queue) {
@@ -81,7 +81,7 @@ static bool is_low(const struct issue *self) {
   if (!half || (self->is_empty && !PyTuple_GET_SIZE(self->waits)) || fits(self, EACH)) return true;
   PyObject *queues = get(self->context, DeviceContext_queues);
   Py_ssize_t count = PyList_GET_SIZE(queues);
-  if (count > MANY) return false;
+  if (!count || count > MANY) return false; /* none: it is closed */
   long long others = -in_flight(self->queue);
   for (Py_ssize_t i = 0; i < count; i++) others += in_flight(PyList_GET_ITEM(queues, i));
   return fits(self, half / count) || fits(self, half - others);
@@ -335,8 +335,7 @@ static void publish(struct issue *self, PyObject *event, PyObject *sequence, PyO
   put(operation, Operation__sequence, Py_NewRef(sequence));
   put(operation, Operation__launched, Py_NewRef(launched));
   put(operation, Operation__state, Py_NewRef(engine.issued));
-  PyObject *appended = PyObject_CallMethodOneArg(get(queue, StreamQueue__ring), engine.append, operation);
-  Py_XDECREF(appended);
+  append_to(get(queue, StreamQueue__ring), operation);
   put(queue, StreamQueue__sequence, Py_NewRef(sequence));
   put(queue, StreamQueue__launched, Py_NewRef(launched));
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(self->signals); i++) {

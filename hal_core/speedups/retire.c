@@ -92,9 +92,7 @@ static bool retire_head(PyObject *queue, PyObject *head, struct drops *drops) {
   put(head, Operation__state, Py_NewRef(engine.done));
   put(queue, StreamQueue__retired, Py_NewRef(get(head, Operation__launched)));
   put(head, Operation__retired, Py_NewRef(Py_True));
-  PyObject *popped = PyObject_CallMethodNoArgs(get(queue, StreamQueue__ring), engine.popleft);
-  if (!popped) PyErr_Clear(); /* it is the ring's first */
-  drop_later(drops, popped);
+  drop_later(drops, pop_first(get(queue, StreamQueue__ring)));
   /* What the event's holders held, and what the operation kept alive */
   release_event(get(queue, StreamQueue__context), get(head, Operation__event));
   drop_later(drops, swap(head, Operation__function, Py_NewRef(Py_None)));

@@ -68,9 +68,7 @@ static void remove_from(PyObject *waiters, const struct waiting *found, const st
     drop_later(drops, key);
   }
   if (is_true(queue, StreamQueue__ordered)) {
-    PyObject *first = PyObject_CallMethodNoArgs(get(queue, StreamQueue__backlog), engine.popleft);
-    if (!first) PyErr_Clear();
-    drop_later(drops, first);
+    drop_later(drops, pop_first(get(queue, StreamQueue__backlog)));
   } else if (PyDict_DelItem(get(queue, StreamQueue__pending), self->operation) < 0) {
     PyErr_Clear();
   }

@@ -93,12 +93,8 @@ int install_engine(PyObject *classes, PyObject *parts) {
   if (!(engine.bytes = part(parts, "bytes"))) return -1;
   if (!(engine.zero = PyLong_FromLong(0)) || !(engine.one = PyLong_FromLong(1))) return -1;
   if (!(engine.empty = PyTuple_New(0))) return -1;
-  if (!(engine.without_waiting = PyTuple_Pack(1, Py_False))) return -1;
   if (!(engine.append = PyUnicode_InternFromString("append"))) return -1;
   if (!(engine.popleft = PyUnicode_InternFromString("popleft"))) return -1;
-  if (!(engine.acquire = PyUnicode_InternFromString("acquire"))) return -1;
-  if (!(engine.release = PyUnicode_InternFromString("release"))) return -1;
-  if (!(engine.is_owned = PyUnicode_InternFromString("_is_owned"))) return -1;
   if (long_part(parts, "denied_read", &engine.denied_read) < 0) return -1;
   if (long_part(parts, "denied_write", &engine.denied_write) < 0) return -1;
   if (long_part(parts, "denied_source", &engine.denied_source) < 0) return -1;

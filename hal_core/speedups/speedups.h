@@ -306,9 +306,15 @@ static inline bool is_true(PyObject *object, enum slot slot) {
   return get(object, slot) == Py_True;
 }
 
-/* A slot's integer; the engine's own always fit. */
+/* A slot's integer; the engine's own always fit. Most are of one digit, which needs no call. */
 static inline long long number(PyObject *object, enum slot slot) {
-  return PyLong_AsLongLong(get(object, slot));
+  const PyLongObject *value = (PyLongObject *)get(object, slot);
+#if PY_VERSION_HEX >= 0x030C0000
+  if (PyUnstable_Long_IsCompact(value)) return PyUnstable_Long_CompactValue(value);
+#else
+  if ((size_t)Py_SIZE(value) <= 1) return Py_SIZE(value) ? value->ob_digit[0] : 0;
+#endif
+  return PyLong_AsLongLong((PyObject *)value);
 }
 
 /* X(name): the classes, as the module's `install` and `install_flow` take them. */
@@ -383,10 +389,8 @@ extern struct engine {
   PyObject *issued, *issuing, *done;                      /* states, small numbers */
   PyObject *zero, *one;
   PyObject *append, *popleft;                             /* names of methods of a deque */
-  PyObject *acquire, *release, *is_owned;                 /* and of a lock */
   PyObject *empty;                                        /* () */
   PyObject *waiting;                                      /* ("wait",) */
-  PyObject *without_waiting; /* (False,), so that taking the lock under another allocates nothing */
   PyObject *put_off; /* a dict of the calls that are put off: later ones must not overtake them */
   long denied_write, denied_read; /* bits of a buffer's rights that a dispatch needs */
   long denied_target;             /* and a fill */
@@ -488,6 +492,10 @@ void drop_all(struct drops *drops);
 
 /* Return the first object of a deque, borrowed: the deque holds it. NULL if there is none. */
 PyObject *first_of(PyObject *deque);
+
+/* Append to a deque, or remove its first object and return that. */
+void append_to(PyObject *deque, PyObject *object);
+PyObject *pop_first(PyObject *deque);
 
 /* ---- submit.c ---- */
 
@@ -625,6 +633,6 @@ PyObject *release_some(PyObject *module, PyObject *args);
 
 /* ---- shortcut.c: the callable that stands in for a method ---- */
 
-extern PyTypeObject packer_type, rebinder_type, shortcut_type;
+extern PyTypeObject owned_lock_type, packer_type, rebinder_type, shortcut_type;
 
 #endif

@@ -110,7 +110,7 @@ def test_a_handler_that_exports_while_its_thread_does_is_told_o3(latch, open_pro
 
 def test_nobody_takes_the_work_of_a_thread_that_comes_back(monkeypatch):
     """O3: another thread takes over a broken step just as its own thread begins another call."""
-    real, arrived = timelines.lock, threading.Event()
+    real, arrived = threading.RLock(), threading.Event()
 
     class Watched:
         """The timeline lock, which tells when a thread has to wait for it."""

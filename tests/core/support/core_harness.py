@@ -115,11 +115,11 @@ def count_holds(monkeypatch, *counted):
 
     class Counting:
         def __enter__(self):
-            lock.acquire()
+            lock.__enter__()
             held.append(0)
 
         def __exit__(self, *_):
-            lock.release()
+            lock.__exit__()
 
         def _is_owned(self):
             return lock._is_owned()

@@ -16,16 +16,20 @@ import time
 from collections.abc import Callable
 from typing import Any, Final
 
+from hal._base import speedups
 from hal._base.futex import Timespec
 from hal.errors import OperationError
 
 Lock = threading.Lock
 """A lock, not re-entrant: ``acquire(blocking=True, timeout=-1)``, ``release()``, ``with``."""
 
-OwnedLock: Callable[[], Any] = threading.RLock
-"""A lock that knows its owner: ``_is_owned()`` tells whether the calling thread holds it.
+OwnedLock: Callable[[], Any] = (
+    threading.RLock if speedups.module is None else speedups.module.OwnedLock
+)
+"""A lock for ``with`` that knows its owner.
 
-The method that `threading.Condition` uses. Nobody takes one twice: see `hal._engine.steps.begin`.
+``_is_owned()`` tells whether the calling thread holds it. Nobody takes one twice: see
+`hal._engine.steps.begin`.
 """
 
 Mark = threading.Lock
