@@ -51,7 +51,7 @@ bool make_room(struct issue *self) {
 }
 
 void let_go(struct issue *self) {
-  for (Py_ssize_t i = self->signals ? PyTuple_GET_SIZE(self->signals) : 0; i--;) {
+  for (int i = 0; i < MOST_SIGNALS; i++) {
     Py_XDECREF(self->points[i]);
     Py_XDECREF(self->reserved[i]);
   }
