@@ -2,6 +2,10 @@
 
 tinygrad schedules, renders and compiles for both; what differs is who compiles and who submits.
 The sources that tinygrad writes for a CPU are loops, and those for hal are kernels of threads.
+
+tinygrad's CUDA backend makes a context of its own and leaves it current. hal takes the device's
+primary one, as other libraries do, and while another is current its C extension leaves all to
+Python. So the primary one is made current before each sample of hal.
 """
 # ruff: noqa: ANN401 - tinygrad's objects, which the project is not checked with
 
@@ -70,6 +74,7 @@ def _timed(device: str, step: Callable[[], Any], count: int) -> Sample:
     synchronize = Device[device].synchronize
 
     def sample() -> Mapping[str, float]:
+        _enter(device)
         start = _clock()
         for _ in range(count):
             step()
@@ -77,6 +82,16 @@ def _timed(device: str, step: Callable[[], Any], count: int) -> Sample:
         return {"": (_clock() - start) / count * 1e6}
 
     return sample
+
+
+def _enter(device: str) -> None:
+    """Make the primary context of the GPU current, if that is what hal runs on."""
+    if device == "HAL" and os.environ["HAL_DEVICE"] == "cuda":
+        import cuda.bindings.driver as cu  # noqa: PLC0415
+
+        (_, context) = cu.cuDevicePrimaryCtxRetain(0)
+        cu.cuCtxSetCurrent(context)
+        cu.cuDevicePrimaryCtxRelease(0)
 
 
 def _jitted(step: Callable[[], Any]) -> Callable[[], Any]:
@@ -127,6 +142,7 @@ def _launches(device: str) -> Sample:
     synchronize = Device[device].synchronize
 
     def sample() -> Mapping[str, float]:
+        _enter(device)
         start = _clock()
         for _ in range(_PASSES):
             for runtime, handles, sizes, _ in launches:
