@@ -188,6 +188,7 @@ enum answer execute(PyObject *queue, PyObject *commands, PyObject *given, const 
   if (get(commands, CommandBuffer__device) != device || is_true(device, DeviceCore__closed)) return NOT_MINE;
   PyObject *bindings = given == Py_None ? NULL : given;
   if (bindings && !PyTuple_CheckExact(bindings) && !PyList_CheckExact(bindings)) return NOT_MINE;
+  if (bindings && !Py_SIZE(bindings)) bindings = NULL; /* a compiler's call for a recording without slots */
   if (!is_none(commands, CommandBuffer__runs) || is_true(commands, CommandBuffer__failed)) return NOT_MINE;
   if (PyObject_Length(get(device, DeviceCore__access))) return NOT_MINE;
   PyObject *playback = get(commands, CommandBuffer__playback), *only = get(commands, CommandBuffer__only);

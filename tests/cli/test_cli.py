@@ -217,6 +217,7 @@ def run_hal(arguments, redirections, **options):
     return subprocess.run(
         ["/bin/sh", "-c", command, sys.executable, "-c", program, *arguments],
         stderr=subprocess.PIPE,
+        env={name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"},
         text=True,
         timeout=TIME_LIMIT,
         check=False,

@@ -70,12 +70,15 @@ def test_more_shared_memory_is_asked_for_c5(lab, program, simulator, count):
     lab.device.bind()
     before = simulator.calls("cuFuncSetAttribute")
     for _ in range(3):
+        lab.device.allow_shared_memory(function, 4 * count)
         at = lab.parameters(out, ctypes.c_int(count))
         lab.device.launch(stream, function, (1, 1, 1), (64, 1, 1), 4 * count, at)
     lab.finish()
     assert out.tolist() == [count]
     assert simulator.calls("cuFuncSetAttribute") - before == (4 * count > 49152 - 256)
     if count == 20000:
+        lab.device.allow_shared_memory(function, 4 * count + 64)
+        lab.device.allow_shared_memory(function, 4 * count)
         at = lab.parameters(out, ctypes.c_int(count))
         lab.device.launch(stream, function, (1, 1, 1), (64, 1, 1), 4 * count + 64, at)
         lab.device.launch(stream, function, (1, 1, 1), (64, 1, 1), 4 * count, at)
@@ -119,8 +122,9 @@ def test_launches_in_a_graph_have_arguments_of_their_own_c4(lab, program):
 def test_more_shared_memory_in_a_graph_c4(lab, program):
     out, stream = lab.array(np.zeros(1, np.int32)), lab.stream()
     lab.device.bind()
-    at = lab.parameters(out, ctypes.c_int(14000))
-    node = LaunchNode(program("shared"), (1, 1, 1), (64, 1, 1), 56000, at)
+    function, at = program("shared"), lab.parameters(out, ctypes.c_int(14000))
+    lab.device.allow_shared_memory(function, 56000)
+    node = LaunchNode(function, (1, 1, 1), (64, 1, 1), 56000, at)
     graph = lab.device.create_graph([node], [()])
     instance = lab.device.instantiate_graph(graph)
     lab.device.launch_graph(stream, instance)

@@ -49,7 +49,7 @@ def case_the_commonest_calls_take_no_python_q1(device):
         queue.dispatch(kernel, grid=(1, 1), args=(x, y, np.int32(2), 3), wait=first)
         queue.dispatch(kernel, grid=1, block=4, args=[x, y, 3, np.float32(1.0)])
         queue.dispatch(kernel, grid=1, args=(bits, natural, 4, 0.0), shared_memory=512)
-        queue.execute(filling, wait=first)
+        queue.execute(filling, bindings=[], wait=first)
         last = queue.execute(commands, signal=[done.at(3)])
         queue.barrier(signal=done.at(4))
         other.barrier(wait=done.at(4))

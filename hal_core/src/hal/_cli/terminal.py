@@ -47,13 +47,18 @@ class GuardedOutput:
             raise OutputError(error) from None
 
     def discard(self) -> None:
-        """Discard unwritten output: the interpreter would fail on it at its end."""
-        with contextlib.suppress(OSError):  # a stream of another kind has no descriptor
-            nowhere = os.open(os.devnull, os.O_WRONLY)
-            try:
-                os.dup2(nowhere, self._stream.fileno())
-            finally:
-                os.close(nowhere)
+        """Discard what was not written."""
+        _discard(self._stream)
+
+
+def _discard(stream: TextIO) -> None:
+    """Let a stream's unwritten text go nowhere: the interpreter would fail on it at its end."""
+    with contextlib.suppress(OSError):  # a stream of another kind has no descriptor
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        try:
+            os.dup2(nowhere, stream.fileno())
+        finally:
+            os.close(nowhere)
 
 
 def console() -> Console:
@@ -84,5 +89,7 @@ def write_json(record: object) -> None:
 def write_error(message: str) -> None:
     """Write one line to standard error, whatever line breaks the message has."""
     line = " ".join(message.split())
-    with contextlib.suppress(OSError):  # the exit status reports it, too
+    try:
         sys.stderr.write(f"hal: {line}\n")
+    except OSError:  # the exit status reports it, too
+        _discard(sys.stderr)
