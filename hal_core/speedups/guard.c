@@ -97,9 +97,17 @@ int use_lock(PyObject *lock) {
   return 0;
 }
 
-/* Return whether the stack has room for what is called while a lock is held: nothing may fail there for
- * want of it (O3). A call by name would look, too. */
+/* Return whether the stack has room for what is called while a lock is held, and for the engine's functions
+ * that publish or take back what C has begun (`leave_to_python`): nothing may fail there for want of it (O3).
+ * Since Python 3.12 their frames are counted apart from the calls of C. */
 static bool has_stack(void) {
+  enum { FRAMES = 32 };
+  const PyThreadState *thread = PyThreadState_Get();
+#if PY_VERSION_HEX >= 0x030C0000
+  if (thread->py_recursion_remaining < FRAMES) return false;
+#else
+  if (thread->recursion_remaining < FRAMES) return false;
+#endif
   if (Py_EnterRecursiveCall(" in a lock")) {
     PyErr_Clear();
     return false;

@@ -67,5 +67,31 @@ def case_a_wait_that_fails_is_repeated_by_python_i1(device):
     assert buffer.numpy().tolist() == [2] * 256
 
 
+def case_a_full_stack_leaves_no_claim_behind_o3(device):
+    """Where the stack has no room for the engine's part of a submission, C makes none."""
+    buffer, queue, before = warm(device), device.queue, sys.getrecursionlimit()
+    assert queue.stream_handle  # so C makes its calls with a claim, without the locks
+
+    def down(depth):
+        return down(depth - 1) if depth else queue.fill(buffer, 1, signal=done.at(1))
+
+    for function in ("cuMemsetD8Async", "cuEventRecord"):
+        broken = 0
+        for depth in range(200, 300):
+            done = hal.create_semaphore()
+            sim = fails(function, 1, device)
+            sys.setrecursionlimit(300)
+            try:
+                down(depth)
+            except RecursionError:
+                broken += 1
+            finally:
+                sys.setrecursionlimit(before)
+            sim.fail_none()
+            queue.fill(buffer, 4).wait(30)
+        assert 0 < broken < 100
+    assert buffer.numpy().tolist() == [4] * 256
+
+
 if __name__ == "__main__":
     main(*sys.argv[1:], cases=globals())
