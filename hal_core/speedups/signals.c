@@ -112,11 +112,11 @@ static enum answer release_one(PyObject *waiters, long long last, bool *is_over)
       has_more = is_ready(self.queue);
     }
     leave();
-    drop_all(&drops);
   }
   PyErr_Clear();
   answer = finish(&self, answer);
   if (has_more) answer = leave_to_python(engine.pump, self.queue, NULL);
+  drop_all(&drops); /* only now: code of the user's runs, which may wait for the queue */
   let_go(&self);
   return answer;
 }

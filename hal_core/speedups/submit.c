@@ -110,8 +110,8 @@ enum answer submit_with(PyObject *queue, PyObject *kind, const struct native_cal
     if (self.has_lock) leave();
   }
   if (lock) leave_lock(lock);
-  drop_all(&drops);
   answer = finish(&self, answer);
+  drop_all(&drops); /* only now: code of the user's runs, which may wait for the queue */
   if (answer == TAKEN && !(number(queue, StreamQueue__sequence) & engine.harvest_mask))
     answer = harvest(queue, self.context);
   if (answer == TAKEN) *result = Py_NewRef(self.operation);

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import sys
+import threading
+import weakref
 
 import numpy as np
 from shortcut_harness import SOURCE, fails, main, warm
@@ -91,6 +95,34 @@ def case_a_full_stack_leaves_no_claim_behind_o3(device):
             queue.fill(buffer, 4).wait(30)
         assert 0 < broken < 100
     assert buffer.numpy().tolist() == [4] * 256
+
+
+def case_what_retires_is_dropped_once_a_claim_is_over_o3(device):
+    """A weak reference's callback may wait for the queue that an operation has just been put on."""
+    buffer, queue, ended = warm(device), device.queue, []
+    stream = ctypes.c_void_p(queue.stream_handle)
+    gate = threading.Event()
+    function = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(lambda _: gate.wait(30))
+    driver = ctypes.CDLL("libcuda.so.1")
+
+    def wait(_):
+        submission = queue.fill(buffer, 2)
+        with contextlib.suppress(hal.errors.DeadlineExceededError):
+            submission.wait(10)
+        ended.append(submission.state)
+
+    [queue.fill(buffer, 0) for _ in range(512)][-1].wait(30)  # which makes the events
+    assert not driver.cuLaunchHostFunc(stream, function, None)
+    references = [weakref.ref(queue.fill(buffer, 0), wait)]
+    for _ in range(300):
+        queue.fill(buffer, 0)
+    gate.set()
+    assert not driver.cuStreamSynchronize(stream)
+    for number in range(16):
+        sim = fails("cuEventRecord", 1, device)
+        queue.fill(buffer, number)
+        sim.fail_none()
+    assert ended == ["done"] * len(references), ended
 
 
 if __name__ == "__main__":
