@@ -5,11 +5,11 @@
 
 /* Calls(*table): the fields of a CallTable in their order, which the core has checked. */
 static PyObject *calls_new(PyTypeObject *type, PyObject *args, PyObject *keywords) {
-  unsigned long long at[21];
+  unsigned long long at[22];
   if (has_keywords(type, keywords)) return NULL;
-  if (!PyArg_ParseTuple(args, "KKKKKKKKKKKKKKKKKKKKK", &at[0], &at[1], &at[2], &at[3], &at[4], &at[5], &at[6],
+  if (!PyArg_ParseTuple(args, "KKKKKKKKKKKKKKKKKKKKKK", &at[0], &at[1], &at[2], &at[3], &at[4], &at[5], &at[6],
                         &at[7], &at[8], &at[9], &at[10], &at[11], &at[12], &at[13], &at[14], &at[15],
-                        &at[16], &at[17], &at[18], &at[19], &at[20]))
+                        &at[16], &at[17], &at[18], &at[19], &at[20], &at[21]))
     return NULL;
   struct calls *self = (struct calls *)type->tp_alloc(type, 0);
   if (!self) return NULL;
@@ -31,6 +31,7 @@ static PyObject *calls_new(PyTypeObject *type, PyObject *args, PyObject *keyword
   *(void **)&self->wait_value = (void *)(uintptr_t)at[18];
   *(void **)&self->copy = (void *)(uintptr_t)at[19];
   *(void **)&self->synchronize_stream = (void *)(uintptr_t)at[20];
+  *(void **)&self->make_current = (void *)(uintptr_t)at[21];
   return (PyObject *)self;
 }
 
@@ -55,7 +56,8 @@ struct calls *usable_calls(PyObject *found) {
   struct calls *calls = (struct calls *)found;
   if (calls->current) {
     void *context = NULL;
-    if (calls->current(&context) || context != calls->context) return NULL;
+    if (calls->current(&context)) return NULL;
+    if (context != calls->context && (!calls->make_current || calls->make_current(calls->context))) return NULL;
   }
   return calls;
 }

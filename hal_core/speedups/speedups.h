@@ -124,6 +124,7 @@ struct calls {
   int (*wait_value)(void *stream, uintptr_t address, uint64_t value, unsigned flags, uint64_t mask);
   int (*copy)(uintptr_t target, uintptr_t source, size_t size, void *stream);
   int (*synchronize_stream)(void *stream);
+  int (*make_current)(void *context);
   int users; /* threads that are in one of them without the interpreter lock */
 };
 extern PyTypeObject calls_type;

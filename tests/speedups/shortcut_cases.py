@@ -421,6 +421,18 @@ def case_unfinished_objects_are_refused(device):
         raise AssertionError(call)
 
 
+def case_devices_that_take_turns_on_a_thread_take_no_python_q1(device):
+    with hal.create_device("cpu" if device.backend == "cpu" else f"{device.backend}:1") as other:
+        ours, theirs = warm(device), warm(other)
+        queue, beside = device.queue, other.queue
+        with Calls() as calls:
+            for number in range(3):
+                queue.fill(ours, number)
+                beside.fill(theirs, 10 + number)
+        assert not calls.names, calls.names
+        assert (ours.numpy()[0], theirs.numpy()[0]) == (2, 12)
+
+
 def case_structures_of_another_size_are_refused_c5(device):
     kernel = device.compile(
         'extern "C" __global__ void HAL_BLOCK(1) sum(float4 *x) { x->w = x->x + x->y + x->z; }'

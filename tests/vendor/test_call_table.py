@@ -27,10 +27,12 @@ FUNCTIONS = {
     "allocate_async": "MemAllocFromPoolAsync",
     "free_async": "MemFreeAsync",
     "update_launch": "GraphExecKernelNodeSetParams",
+    "make_current": "CtxSetCurrent",
 }
 OF_HIP = {
     "launch": "ModuleLaunchKernel",
     "current": "GetDevice",
+    "make_current": "SetDevice",
     "allocate_async": "MallocFromPoolAsync",
     "free_async": "FreeAsync",
 }

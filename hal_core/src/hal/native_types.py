@@ -368,8 +368,8 @@ class CallTable(NamedTuple):
     """``int (void **context)``: writes what is current on the calling thread to 8 bytes that are
     zero before; an ``int`` is also fine. 0: every thread may call."""
     context: int
-    """What `current` writes on a thread that may make the calls. On any other the core calls the
-    methods, after `NativeDevice.bind`."""
+    """What `current` writes on a thread that may make the calls. On any other the core calls
+    `make_current` first, or if that is 0 the methods, after `NativeDevice.bind`."""
     not_ready: int
     """The status of `query_event` for an event that is not complete; not 0."""
     exchange_capture_mode: int = 0
@@ -411,3 +411,6 @@ class CallTable(NamedTuple):
     synchronize_stream: int = 0
     """``int (void *stream)``: does what `NativeDevice.synchronize_stream` does, without the
     interpreter lock and in the relaxed capture mode. 0: the method is called."""
+    make_current: int = 0
+    """``int (void *context)``: makes `context` current on the calling thread, for good, as
+    `NativeDevice.bind` does; it may take an ``int``."""

@@ -233,6 +233,7 @@ _TABLE: Final = {
     "wait_value": ("cuStreamWaitValue64", 11070),
     "copy": ("cuMemcpyAsync", 4000),
     "synchronize_stream": ("cuStreamSynchronize", 2000),
+    "make_current": ("cuCtxSetCurrent", 4000),
 }
 """The functions of a call table, each with the version of CUDA that gave it its form."""
 

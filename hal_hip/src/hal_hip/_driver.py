@@ -208,6 +208,7 @@ _TABLE: Final = {
     "update_launch": "hipGraphExecKernelNodeSetParams",
     "write_value": "hipStreamWriteValue64",
     "wait_value": "hipStreamWaitValue64",
+    "make_current": "hipSetDevice",
 }
 """The runtime's functions of a call table."""
 
