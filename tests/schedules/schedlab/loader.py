@@ -30,6 +30,7 @@ os.environ["HAL_SPEEDUPS"] = "0"  # a copy is Python: the C extension knows the 
 _SYNC_NAMES = (
     "Doorbell",
     "Gate",
+    "LeafLock",
     "Lock",
     "Mark",
     "OwnedLock",

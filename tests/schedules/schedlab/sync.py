@@ -128,6 +128,9 @@ class OwnedLock(Lock):
         return s is not None and self.owner is s.current
 
 
+LeafLock = OwnedLock
+
+
 class Mark:
     """A lock that only one thread takes: nobody waits for it, so nothing is switched at it."""
 

@@ -23,13 +23,20 @@ from hal.errors import OperationError
 Lock = threading.Lock
 """A lock, not re-entrant: ``acquire(blocking=True, timeout=-1)``, ``release()``, ``with``."""
 
-OwnedLock: Callable[[], Any] = (
-    threading.RLock if speedups.module is None else speedups.module.OwnedLock
-)
+OwnedLock: Callable[[], Any] = threading.RLock
 """A lock for ``with`` that knows its owner.
 
 ``_is_owned()`` tells whether the calling thread holds it. Nobody takes one twice: see
 `hal._engine.steps.begin`.
+"""
+
+LeafLock: Callable[[], Any] = (
+    threading.RLock if speedups.module is None else speedups.module.OwnedLock
+)
+"""An `OwnedLock` that the C extension takes, too, and that nobody holds across a native call.
+
+Who waits for the extension's needs the interpreter lock to get it: an owner that gave that up
+in between, again and again, would starve the others.
 """
 
 Mark = threading.Lock

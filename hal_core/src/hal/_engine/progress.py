@@ -464,7 +464,7 @@ def start() -> None:
 
 def renew() -> None:
     """Forget the parent's threads and what they hold; for a forked child."""
-    timelines.replace_lock(sync.OwnedLock())
+    timelines.replace_lock(sync.LeafLock())
     steps.renew()
     _broken.clear()
     put_off_calls.clear()

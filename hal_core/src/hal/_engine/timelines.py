@@ -29,7 +29,7 @@ MAX_VALUE: Final = 2**63 - 1
 
 
 # A lock of C's own: no Ctrl-C comes between taking and holding it.
-lock = sync.OwnedLock()
+lock = sync.LeafLock()
 """The timeline lock. Taken inside of steps only, never twice by a thread (`hal._engine.steps`)."""
 
 

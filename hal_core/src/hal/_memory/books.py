@@ -64,7 +64,7 @@ class Books:
     )
 
     def __init__(self, limit: int | None) -> None:
-        self.lock: Final = sync.OwnedLock()
+        self.lock: Final = sync.LeafLock()
         # The most bytes that hal may hold; None means that only the device limits it
         self.limit = limit
         self.blocks: dict[Block, None] = {}
