@@ -48,6 +48,7 @@ HEADERS: Final = ("kernel.h", "regions.h", "launch.h", "warp.h", "image.h")
 MODULES: Final = (
     "hal.cpp_tokens",
     "hal_cpu._dialect",
+    "hal_cpu._region_names",
     "hal_cpu._region_parts",
     "hal_cpu._region_text",
     "hal_cpu._region_tokens",

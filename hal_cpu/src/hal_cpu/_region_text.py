@@ -8,22 +8,33 @@ from typing import Final
 from hal_cpu._region_parts import Region, Step, Variable
 from hal_cpu._region_tokens import Edit, RefusedError, Words, without_comments
 
-__all__ = ["FEW", "Written"]
+__all__ = ["FEW", "Writer"]
 
 FEW: Final = 16
 """The threads in a row below which loops over them cost more than they bring."""
 
 
-class Written(Words):
-    """A kernel's body that was divided into regions, and the edits that make loops of them."""
+class Writer:
+    """The edits that make loops over the threads of a body that was divided into regions."""
 
-    _source: str
-    _regions: list[Region]
-    _steps: list[Step]
-    _changed: set[str]  # the parameters that each thread has for itself
-    _shared_here: list[tuple[int, int]]  # the shared memory that may be on the stack
+    def __init__(
+        self,
+        words: Words,
+        source: str,
+        regions: Sequence[Region],
+        steps: Sequence[Step],
+        changed: set[str],
+    ) -> None:
+        self._tokens = words.tokens
+        self._texts = words.texts
+        self._is_changed = words.is_changed
+        self._source = source
+        self._regions = regions
+        self._steps = steps
+        self._changed = changed  # the parameters that each thread has for itself
 
-    def _emit(self) -> Iterator[Edit]:
+    def edits(self, shared: Sequence[tuple[int, int]]) -> Iterator[Edit]:
+        """Yield them, `shared` being the shared memory that may be on the stack."""
         regions = self._regions
         used = [{self._texts[i] for i in range(each.first, each.last)} for each in regions]
         kept = {
@@ -75,7 +86,7 @@ class Written(Words):
             label = f"hal_end_{number}:;" if "return" in used[number] else ""
             returned = "HAL_REGION_RETURNED" if label else ""
             yield Edit(end, end, f"{foot} {label} HAL_REGION_END {returned} {behind}")
-        for first, last in self._shared_here:
+        for first, last in shared:
             # On the stack: nobody else sees it, and it needs no look-up of the system's thread.
             # A twin that is never used tells how much memory the kernel declares.
             word = self._tokens[first]

@@ -185,23 +185,23 @@ class Words:
         macros: Mapping[str, Sequence[Token] | None],
         users: frozenset[str],
     ) -> None:
-        self._tokens = tokens
-        self._texts = [token.text for token in tokens]
+        self.tokens = tokens
+        self.texts = [token.text for token in tokens]
         self._macros = macros
         self._users = users
-        self._pair = pairs_of(self._texts)
+        self._pair = pairs_of(self.texts)
 
     def _is_operand(self, index: int) -> bool:
-        token = self._tokens[index]
+        token = self.tokens[index]
         is_name = token.kind == "word" and token.text not in CONTROL
         return is_name or token.kind == "number" or token.text in {")", "]"}
 
-    def _is_changed(self, name: str, ranges: Sequence[tuple[int, int]] = ()) -> bool:
+    def is_changed(self, name: str, ranges: Sequence[tuple[int, int]] = ()) -> bool:
         """Return whether a variable may change outside of ranges, its declaration aside."""
-        for index, text in enumerate(self._texts):
+        for index, text in enumerate(self.texts):
             if text != name or any(first <= index < last for first, last in ranges):
                 continue
-            before, after = self._texts[index - 1], self._texts[index + 1]
+            before, after = self.texts[index - 1], self.texts[index + 1]
             if after in {".", "->"} or before in {".", "->"}:
                 if before not in {".", "->"}:
                     return True
@@ -216,19 +216,19 @@ class Words:
 
     def _is_written(self, name: str) -> bool:
         """Return whether a parameter may change; refuse one of which a member may."""
-        for index, text in enumerate(self._texts):
-            if text != name or self._texts[index - 1] in {".", "->"}:
+        for index, text in enumerate(self.texts):
+            if text != name or self.texts[index - 1] in {".", "->"}:
                 continue
             end = index + 1
-            while self._texts[end] == "." or (end > index + 1 and self._texts[end] == "["):
-                end = end + 2 if self._texts[end] == "." else self._pair[end] + 1
+            while self.texts[end] == "." or (end > index + 1 and self.texts[end] == "["):
+                end = end + 2 if self.texts[end] == "." else self._pair[end] + 1
             if end == index + 1:
-                others = [(0, index), (end, len(self._texts))]
-                if self._texts[end] != "->" and self._is_changed(name, others):
+                others = [(0, index), (end, len(self.texts))]
+                if self.texts[end] != "->" and self.is_changed(name, others):
                     return True
-            elif self._texts[end] in {*ASSIGNMENTS, "(", "->"} or (
-                self._texts[index - 1] in {"++", "--"}
-                or (self._texts[index - 1] == "&" and not self._is_operand(index - 2))
+            elif self.texts[end] in {*ASSIGNMENTS, "(", "->"} or (
+                self.texts[index - 1] in {"++", "--"}
+                or (self.texts[index - 1] == "&" and not self._is_operand(index - 2))
             ):
                 raise RefusedError
         return False
@@ -237,20 +237,20 @@ class Words:
         """Return whether a name is the whole argument of a function that the source defines."""
         depth = 0
         for place in range(index - 1, -1, -1):
-            depth += (self._texts[place] == ")") - (self._texts[place] == "(")
+            depth += (self.texts[place] == ")") - (self.texts[place] == "(")
             if depth < 0:
-                callee = self._tokens[place - 1]
+                callee = self.tokens[place - 1]
                 return callee.kind == "word" and callee.text in self._users
         return True
 
     def _is_free(self, first: int, last: int, known: set[str]) -> bool:
         """Return whether an expression is made of known names and pure operations alone."""
         for index in range(first, last):
-            token = self._tokens[index]
+            token = self.tokens[index]
             text = token.text
             if token.kind == "word":
                 if text in TYPES or text in BUILT_IN or text in self._macros or text in known:
-                    if self._texts[index + 1] == "(" and text not in {"min", "max", "sizeof"}:
+                    if self.texts[index + 1] == "(" and text not in {"min", "max", "sizeof"}:
                         return False
                     continue
                 return False
@@ -263,3 +263,28 @@ class Words:
             if text in {"*", "&"} and not self._is_operand(index - 1):
                 return False
         return True
+
+    def _end(self, index: int) -> int:
+        """Return the index behind the statement at `index`."""
+        text = self.texts[index]
+        if self.tokens[index].kind == "directive":
+            return self._end(index + 1)
+        if text == "{":
+            return self._pair[index] + 1
+        if text in {"for", "while", "if"}:
+            end = self._end(self._pair[index + 1] + 1)
+            if text == "if" and self.texts[end] == "else":
+                return self._end(end + 1)
+            return end
+        if text == "do":
+            end = self._end(index + 1)
+            return self._pair[end + 1] + 2
+        while self.texts[index] != ";":
+            index = self._pair.get(index, index) + 1
+        return index + 1
+
+    def _find(self, text: str, first: int, last: int) -> int:
+        for index in range(first, last):
+            if self.texts[index] == text:
+                return index
+        raise RefusedError

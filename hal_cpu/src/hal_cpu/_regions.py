@@ -12,18 +12,18 @@ threads run side by side, as they always can.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from hal.cpp_tokens import Token
-from hal_cpu._region_parts import Limit, Region, Rounds, Step, Turns, Variable
-from hal_cpu._region_text import FEW, Written
+from hal_cpu._region_names import Names
+from hal_cpu._region_parts import Region, Rounds, Step, Turns
+from hal_cpu._region_text import FEW, Writer
 from hal_cpu._region_tokens import (
     ASSIGNMENTS,
     BARRIER,
     BUILT_IN,
     CONTROL,
-    LOOSE,
     NOT_TAKEN,
     TYPES,
     WIDE,
@@ -79,7 +79,9 @@ def split(
             return None
 
 
-class _Splitter(Written):
+class _Splitter(Names):
+    """A walk over a kernel's statements that puts each into a region, or between two."""
+
     def __init__(
         self,
         tokens: list[Token],
@@ -90,37 +92,29 @@ class _Splitter(Written):
         threads: int,
         differing: set[str],
     ) -> None:
-        super().__init__(tokens, macros, users)
+        super().__init__(tokens, parameters, macros, users, source)
         self._differing = differing
-        self._moving: set[str] = set()  # what changes for all threads at once
-        self._source = source
         self._regions: list[Region] = []
         self._open: Region | None = None
-        self._names: set[str] = set(parameters)  # all that were declared between regions
-        self._again: dict[str, bool] = {}
-        self._indices: dict[str, str] = {}  # the types of variables for the thread's index in x
         self._steps: list[Step] = []
         self._shared_here: list[tuple[int, int]] = []
-        self._strides = strides_of(self._texts, self._pair)
+        self._strides = strides_of(self.texts, self._pair)
         self._may_step = threads >= FEW
         self._check()
-        self._uniform = {name for name in parameters if not self._is_changed(name)}
-        # Each thread has its own from the beginning.
-        self._changed = {name for name in self._names - self._uniform if self._is_written(name)}
 
-    # What is refused as a whole, and what changes
+    # What is refused as a whole
 
     def _check(self) -> None:
-        for index, token in enumerate(self._tokens):
+        for index, token in enumerate(self.tokens):
             text = token.text
-            before = self._texts[index - 1] if index else ""
+            before = self.texts[index - 1] if index else ""
             if token.kind == "directive":
                 if not re.match(r"#\s*pragma\s+(GCC\s+)?unroll\b", text):
                     raise RefusedError
             elif text in NOT_TAKEN or (text == "[" and not self._is_operand(index - 1)):
                 raise RefusedError
             elif text in {"&", "&&"} and (
-                before in TYPES or self._texts[index + 2] in {"=", "{"} or before == ">"
+                before in TYPES or self.texts[index + 2] in {"=", "{"} or before == ">"
             ):
                 raise RefusedError  # a reference
             elif text in self._macros:
@@ -134,11 +128,12 @@ class _Splitter(Written):
     # Statements between regions
 
     def edits(self) -> list[Edit]:
-        self._block(1, len(self._tokens) - 1)
-        self._close(len(self._tokens) - 1)
-        if "__syncthreads" not in self._texts and not self._steps:
+        self._block(1, len(self.tokens) - 1)
+        self._close(len(self.tokens) - 1)
+        if "__syncthreads" not in self.texts and not self._steps:
             raise RefusedError
-        return list(self._emit())
+        writer = Writer(self, self._source, self._regions, self._steps, self._changed)
+        return list(writer.edits(self._shared_here))
 
     def _close(self, index: int) -> None:
         if self._open is not None:
@@ -153,28 +148,9 @@ class _Splitter(Written):
             index = self._statement(index)
         self._close(last)
 
-    def _end(self, index: int) -> int:
-        """Return the index behind the statement at `index`."""
-        text = self._texts[index]
-        if self._tokens[index].kind == "directive":
-            return self._end(index + 1)
-        if text == "{":
-            return self._pair[index] + 1
-        if text in {"for", "while", "if"}:
-            end = self._end(self._pair[index + 1] + 1)
-            if text == "if" and self._texts[end] == "else":
-                return self._end(end + 1)
-            return end
-        if text == "do":
-            end = self._end(index + 1)
-            return self._pair[end + 1] + 2
-        while self._texts[index] != ";":
-            index = self._pair.get(index, index) + 1
-        return index + 1
-
     def _statement(self, index: int) -> int:
         end = self._end(index)
-        texts = self._texts[index:end]
+        texts = self.texts[index:end]
         if tuple(texts) == BARRIER:
             self._close(index)
         elif "__shared__" in texts:
@@ -200,42 +176,42 @@ class _Splitter(Written):
         return end
 
     def _shared(self, index: int, end: int) -> None:
-        if self._texts[index] not in {"__shared__", "extern"}:
+        if self.texts[index] not in {"__shared__", "extern"}:
             raise RefusedError
         self._close(index)
-        self._names |= {token.text for token in self._tokens[index:end] if token.kind == "word"}
+        self._names |= {token.text for token in self.tokens[index:end] if token.kind == "word"}
         is_nested = any(
-            self._texts[first] == "{" and 0 < first < index < last
+            self.texts[first] == "{" and 0 < first < index < last
             for first, last in self._pair.items()
         )
         # What is declared in a loop must live on in its next round.
-        if self._texts[index] == "__shared__" and not is_nested:
+        if self.texts[index] == "__shared__" and not is_nested:
             self._shared_here.append((index, end))
 
     def _check_plain(self, first: int, last: int) -> None:
         """Refuse a statement that may be a declaration, or leaves a loop that is not in it."""
-        head, after = self._tokens[first], self._texts[first + 1]
+        head, after = self.tokens[first], self.texts[first + 1]
         if head.kind == "word" and head.text not in CONTROL:
             known = {"[", "(", ".", "->"} | ASSIGNMENTS
             if after not in known:
                 raise RefusedError
         if head.text in {"break", "continue", "else"}:
             raise RefusedError
-        if not any(text in {"for", "while", "do"} for text in self._texts[first:last]) and any(
-            text in {"break", "continue"} for text in self._texts[first:last]
+        if not any(text in {"for", "while", "do"} for text in self.texts[first:last]) and any(
+            text in {"break", "continue"} for text in self.texts[first:last]
         ):
             raise RefusedError
-        if head.text in {"if", "{"} and {"break", "continue"} & set(self._texts[first:last]):
+        if head.text in {"if", "{"} and {"break", "continue"} & set(self.texts[first:last]):
             raise RefusedError
         for index in range(first, last):
-            if self._texts[index] == "return" and self._texts[index + 1] != ";":
+            if self.texts[index] == "return" and self.texts[index + 1] != ";":
                 raise RefusedError
 
     def _around(self, index: int, end: int) -> None:
         """Take control flow with barriers in it: it must be the same for all threads."""
-        if self._tokens[index].kind == "directive":
+        if self.tokens[index].kind == "directive":
             index += 1
-        text = self._texts[index]
+        text = self.texts[index]
         if text == "{":
             self._block(index + 1, end - 1)
             return
@@ -243,95 +219,26 @@ class _Splitter(Written):
             raise RefusedError
         close = self._pair[index + 1]
         counters: set[str] = set()
-        if text == "for" and self._texts[index + 2] in {"const", *TYPES}:
+        if text == "for" and self.texts[index + 2] in {"const", *TYPES}:
             counters = self._header(index + 2, close, end)
         elif text == "for":
             self._moving_header(index + 2, close)
         elif not self._is_free(index + 2, close, self._uniform):
             raise RefusedError
         body = close + 1
-        if self._texts[body] != "{":
+        if self.texts[body] != "{":
             raise RefusedError
         self._block(body + 1, self._pair[body])
         self._names -= counters
         self._uniform -= counters
         after = self._pair[body] + 1
         if after < end:  # else
-            if self._texts[after] != "else" or self._texts[after + 1] not in {"{", "if"}:
+            if self.texts[after] != "else" or self.texts[after + 1] not in {"{", "if"}:
                 raise RefusedError
-            if self._texts[after + 1] == "{":
+            if self.texts[after + 1] == "{":
                 self._block(after + 2, end - 1)
             else:
                 self._around(after + 1, end)
-
-    def _header(self, first: int, last: int, end: int) -> set[str]:
-        """Take a for statement's parentheses: counters that nothing else changes in it.
-
-        Return the counters that are new.
-        """
-        one = self._find(";", first, last)
-        two = self._find(";", one + 1, last)
-        variables, inits = self._declarators(first, one + 1)
-        names = {variable.name for variable in variables}
-        if names & ((self._names - self._uniform) | self._users) or any(
-            variable.dimensions
-            or self._is_changed(variable.name, [(0, last), (end, len(self._texts))])
-            for variable in variables
-        ):
-            raise RefusedError
-        for begin, behind in inits:
-            if begin == behind or not self._is_free(begin, behind, self._uniform):
-                raise RefusedError
-        new = names - self._names
-        self._names |= names
-        self._uniform |= names
-        step = [text for text in self._texts[two + 1 : last] if text not in ASSIGNMENTS]
-        if not self._is_free(one + 1, two, self._uniform) or not all(
-            text in self._uniform or text in self._macros or not re.match(r"[A-Za-z_\[{&]", text)
-            for text in step
-        ):
-            raise RefusedError
-        return new
-
-    # What changes for all threads at once
-
-    def _changes(self, name: str) -> Iterator[tuple[int, int]]:
-        """Yield where all threads of the block change a variable together.
-
-        That is so in statements that only control flow with barriers in it surrounds.
-        """
-        for index, text in enumerate(self._texts):
-            if text != name or self._texts[index + 1] not in ASSIGNMENTS:
-                continue
-            around = [each for each in self._pair.items() if each[0] < index < each[1]]
-            innermost = max(around)
-            end = index
-            while self._texts[end] != ";" and end < innermost[1]:
-                end = self._pair.get(end, end) + 1
-            if self._texts[innermost[0] - 1] == "for":
-                around.remove(innermost)
-                around.append((innermost[0], self._end(innermost[0] - 1)))
-            is_statement = self._texts[index - 1] in {";", "{", "}", "("}
-            if is_statement and all("__syncthreads" in self._texts[a:b] for a, b in around):
-                yield index, end
-
-    def _move(self, first: int, last: int) -> None:
-        """Take a change of a variable that is the same for all threads."""
-        name, sign = self._texts[first : first + 2]
-        if name not in self._moving:
-            raise RefusedError
-        if sign not in ASSIGNMENTS or not self._is_free(first + 2, last, self._uniform):
-            raise DiffersError(name)
-
-    def _moving_header(self, first: int, last: int) -> None:
-        """Take the parentheses of a for statement that declares no counter."""
-        one = self._find(";", first, last)
-        two = self._find(";", one + 1, last)
-        for begin, end in ((first, one), (two + 1, last)):
-            if begin < end:
-                self._move(begin, end)
-        if not self._is_free(one + 1, two, self._uniform):
-            raise RefusedError
 
     # Loops without barriers
 
@@ -357,7 +264,7 @@ class _Splitter(Written):
         """Take a loop whose counters are the same for all threads."""
         close = self._pair[index + 1]
         one = self._find(";", index, close)
-        bound = self._texts[one + 3 : self._find(";", one + 1, close)]
+        bound = self.texts[one + 3 : self._find(";", one + 1, close)]
         known = [
             "".join(each.text for each in self._macros.get(text) or ()) or text for text in bound
         ]
@@ -369,7 +276,7 @@ class _Splitter(Written):
             raise RefusedError
         before = len(self._regions)
         counters = self._header(index + 2, close, end)
-        is_bare = self._texts[close + 1] != "{"
+        is_bare = self.texts[close + 1] != "{"
         if is_bare:
             self._check_plain(close + 1, end)
             self._open = Region(close + 1)
@@ -378,7 +285,7 @@ class _Splitter(Written):
             self._block(close + 2, end - 1)
         places = [(each.first, each.last) for each in self._regions[before:]]
         whole = (close + 1, end) if is_bare else (close + 2, end - 1)
-        is_short = whole[1] - whole[0] <= _SHORT and self._tokens[whole[0]].kind != "directive"
+        is_short = whole[1] - whole[0] <= _SHORT and self.tokens[whole[0]].kind != "directive"
         if places == [whole] and is_short:
             self._regions[-1].turns = self._turns(index, close, is_bare=is_bare)
         self._names -= counters
@@ -393,14 +300,14 @@ class _Splitter(Written):
         if (
             len(variables) > 1
             or variables[0].type not in WIDE
-            or self._texts[one + 1 : one + 3] != [name, "<"]
+            or self.texts[one + 1 : one + 3] != [name, "<"]
             or not self._is_bound(one + 3, two)
-            or name in self._texts[one + 3 : two]
-            or self._texts[two + 1 : close] not in ([name, "++"], ["++", name])
+            or name in self.texts[one + 3 : two]
+            or self.texts[two + 1 : close] not in ([name, "++"], ["++", name])
         ):
             return None
         start, bound = (
-            without_comments(self._source[self._tokens[a].start : self._tokens[b - 1].end])
+            without_comments(self._source[self.tokens[a].start : self.tokens[b - 1].end])
             for a, b in (inits[0], (one + 3, two))
         )
         return Turns(variables[0], start, bound, index, is_bare)
@@ -414,7 +321,7 @@ class _Splitter(Written):
         counter, (begin, behind) = variables[0], inits[0]
         name = counter.name
         known = self._uniform | self._again.keys() | {"threadIdx"}
-        step = self._texts[two + 1 : close]
+        step = self.texts[two + 1 : close]
         if (
             self._is_free(begin, behind, self._uniform)
             or len(variables) > 1
@@ -424,18 +331,18 @@ class _Splitter(Written):
             or name in self._names | self._users
             or begin == behind
             or not self._is_free(begin, behind, known)
-            or self._texts[one + 1 : one + 3] != [name, "<"]
+            or self.texts[one + 1 : one + 3] != [name, "<"]
             or not self._is_bound(one + 3, two)
             or step[:2] != [name, "+="]
             or not self._is_free(two + 3, close, self._uniform)
-            or self._is_changed(name, [(0, close), (end, len(self._texts))])
+            or self.is_changed(name, [(0, close), (end, len(self.texts))])
         ):
             return False
         if self._strides.get(name) != 1 or not self._pays(close + 1, end):
             raise RefusedError
         self._check_plain(close + 1, end)
         texts = tuple(
-            self._source[self._tokens[a].start : self._tokens[b - 1].end]
+            self._source[self.tokens[a].start : self.tokens[b - 1].end]
             for a, b in ((begin, behind), (one + 3, two), (two + 3, close))
         )
         region = Region(index)
@@ -447,49 +354,13 @@ class _Splitter(Written):
         self._close(end)
         return True
 
-    def _is_index(self, first: int, last: int) -> bool:
-        """Return whether an expression is the thread's index in x, or a variable for it."""
-        texts = self._texts[first:last]
-        return texts == ["threadIdx", ".", "x"] or (len(texts) == 1 and texts[0] in self._indices)
-
-    def _is_bound(self, first: int, last: int) -> bool:
-        """Return whether an expression, the same for all threads, may stand behind `<`."""
-        return (
-            first < last
-            and self._is_free(first, last, self._uniform)
-            and LOOSE.isdisjoint(self._texts[first:last])
-        )
-
-    def _limited(self, index: int, end: int) -> Limit | None:
-        """Return the limit of a statement `if (t < B)` or `if (t == B)`, if this is one."""
-        if self._texts[index] != "if" or self._end(self._pair[index + 1] + 1) != end:
-            return None
-        first, close = index + 2, self._pair[index + 1]
-        middle = first + (3 if self._texts[first] == "threadIdx" else 1)
-        function = {"<": "hal_below", "==": "hal_at"}.get(self._texts[middle])
-        last = middle
-        while last < close and self._texts[last] != "&&":
-            last = self._pair.get(last, last) + 1
-        if (
-            function is None
-            or not self._is_index(first, middle)
-            or not self._is_bound(middle + 1, last)
-            or "||" in self._texts[first:close]
-            or "?" in self._texts[first:close]
-        ):
-            return None
-        kind = self._indices.get(self._texts[first], "unsigned int")
-        a, b = self._tokens[middle + 1].start, self._tokens[last - 1].end
-        bound = f"({without_comments(self._source[a:b])})"
-        return Limit(kind, function, bound, (first, close) if last == close else None)
-
     def _may_part(self, index: int, end: int) -> bool:
         """Return whether a statement may be a region of its own, without a barrier around it.
 
         Not if a thread could wait there for another, or if variables then had to be kept.
         """
         opened = self._open
-        words = set(self._texts[opened.first if opened else index : end])
+        words = set(self.texts[opened.first if opened else index : end])
         return words.isdisjoint(IN_TURN | self._users) and not (opened and opened.declared)
 
     def _pays(self, first: int, last: int) -> bool:
@@ -500,57 +371,9 @@ class _Splitter(Written):
             for each in region.declared
             if each.dimensions
         }
-        return in_step_pays(self._texts, self._pair, self._strides, own, (first, last))
-
-    def _find(self, text: str, first: int, last: int) -> int:
-        for index in range(first, last):
-            if self._texts[index] == text:
-                return index
-        raise RefusedError
+        return in_step_pays(self.texts, self._pair, self._strides, own, (first, last))
 
     # Declarations
-
-    def _declarators(self, first: int, end: int) -> tuple[list[Variable], list[tuple[int, int]]]:
-        """Return a declaration's variables, and where their initialisers begin and end."""
-        index = first
-        words = []
-        while self._texts[index] in TYPES or self._texts[index] == "const":
-            words.append(self._texts[index])
-            index += 1
-        kind = " ".join(word for word in words if word != "const")
-        if not kind:
-            raise RefusedError
-        variables, inits = [], []
-        while True:
-            stars = ""
-            while self._texts[index] in {"*", "const", "__restrict__", "__restrict"}:
-                stars += f" {self._texts[index]}"
-                index += 1
-            name = self._tokens[index]
-            if name.kind != "word" or name.text in TYPES or name.text in self._macros:
-                raise RefusedError
-            index += 1
-            dimensions = ""
-            while self._texts[index] == "[":
-                close = self._pair[index]
-                dimensions += "".join(f"{text} " for text in self._texts[index : close + 1])
-                index = close + 1
-            begin = index
-            if self._texts[index] == "=":
-                begin = index = index + 1
-                while self._texts[index] not in {",", ";"}:
-                    index = self._pair.get(index, index) + 1
-            pointer = "const " if "*" in stars and "const" in words else ""
-            last_star = stars.rpartition("*")[2]
-            is_const = "const" in (last_star if "*" in stars else words)
-            plain = f"{pointer}{kind}{stars[: len(stars) - len(last_star)]}"
-            variables.append(Variable(name.text, plain, dimensions, is_const))
-            inits.append((begin, index))
-            if self._texts[index] == ";" and index == end - 1:
-                return variables, inits
-            if self._texts[index] != ",":
-                raise RefusedError
-            index += 1
 
     def _declaration(self, index: int, end: int) -> None:
         variables, inits = self._declarators(index, end)
@@ -561,7 +384,7 @@ class _Splitter(Written):
         plain = all(begin < last for begin, last in inits) and not any(
             variable.dimensions for variable in variables
         )
-        fixed = plain and not any(self._is_changed(name, [(index, end)]) for name in names)
+        fixed = plain and not any(self.is_changed(name, [(index, end)]) for name in names)
         if (
             plain
             and names.isdisjoint(self._differing)
@@ -569,7 +392,7 @@ class _Splitter(Written):
         ):
             moving = set() if fixed else names
             if not any(
-                self._is_changed(name, [(index, end), *self._changes(name)]) for name in moving
+                self.is_changed(name, [(index, end), *self._changes(name)]) for name in moving
             ):
                 self._close(index)
                 self._uniform |= names

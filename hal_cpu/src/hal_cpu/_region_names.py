@@ -1,0 +1,194 @@
+"""What the names of a kernel's body stand for, as its division into regions learns them.
+
+A name is the same for all threads, follows from a thread's index, or is a thread's own.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+
+from hal.cpp_tokens import Token
+from hal_cpu._region_parts import Limit, Variable
+from hal_cpu._region_tokens import (
+    ASSIGNMENTS,
+    LOOSE,
+    TYPES,
+    DiffersError,
+    RefusedError,
+    Words,
+    without_comments,
+)
+
+__all__ = ["Names"]
+
+
+class Names(Words):
+    """A kernel's body, and what is known of its names so far."""
+
+    def __init__(
+        self,
+        tokens: list[Token],
+        parameters: Sequence[str],
+        macros: Mapping[str, Sequence[Token] | None],
+        users: frozenset[str],
+        source: str,
+    ) -> None:
+        super().__init__(tokens, macros, users)
+        self._source = source
+        self._names: set[str] = set(parameters)  # all that were declared between regions
+        self._uniform = {name for name in parameters if not self.is_changed(name)}
+        self._moving: set[str] = set()  # what changes for all threads at once
+        self._again: dict[str, bool] = {}  # what each region computes from the thread's index
+        self._indices: dict[str, str] = {}  # the types of variables for the thread's index in x
+        # Each thread has its own from the beginning.
+        self._changed = {name for name in self._names - self._uniform if self._is_written(name)}
+
+    def _is_index(self, first: int, last: int) -> bool:
+        """Return whether an expression is the thread's index in x, or a variable for it."""
+        texts = self.texts[first:last]
+        return texts == ["threadIdx", ".", "x"] or (len(texts) == 1 and texts[0] in self._indices)
+
+    def _is_bound(self, first: int, last: int) -> bool:
+        """Return whether an expression, the same for all threads, may stand behind `<`."""
+        return (
+            first < last
+            and self._is_free(first, last, self._uniform)
+            and LOOSE.isdisjoint(self.texts[first:last])
+        )
+
+    def _limited(self, index: int, end: int) -> Limit | None:
+        """Return the limit of a statement `if (t < B)` or `if (t == B)`, if this is one."""
+        if self.texts[index] != "if" or self._end(self._pair[index + 1] + 1) != end:
+            return None
+        first, close = index + 2, self._pair[index + 1]
+        middle = first + (3 if self.texts[first] == "threadIdx" else 1)
+        function = {"<": "hal_below", "==": "hal_at"}.get(self.texts[middle])
+        last = middle
+        while last < close and self.texts[last] != "&&":
+            last = self._pair.get(last, last) + 1
+        if (
+            function is None
+            or not self._is_index(first, middle)
+            or not self._is_bound(middle + 1, last)
+            or "||" in self.texts[first:close]
+            or "?" in self.texts[first:close]
+        ):
+            return None
+        kind = self._indices.get(self.texts[first], "unsigned int")
+        a, b = self.tokens[middle + 1].start, self.tokens[last - 1].end
+        bound = f"({without_comments(self._source[a:b])})"
+        return Limit(kind, function, bound, (first, close) if last == close else None)
+
+    # Declarations
+
+    def _declarators(self, first: int, end: int) -> tuple[list[Variable], list[tuple[int, int]]]:
+        """Return a declaration's variables, and where their initialisers begin and end."""
+        index = first
+        words = []
+        while self.texts[index] in TYPES or self.texts[index] == "const":
+            words.append(self.texts[index])
+            index += 1
+        kind = " ".join(word for word in words if word != "const")
+        if not kind:
+            raise RefusedError
+        variables, inits = [], []
+        while True:
+            stars = ""
+            while self.texts[index] in {"*", "const", "__restrict__", "__restrict"}:
+                stars += f" {self.texts[index]}"
+                index += 1
+            name = self.tokens[index]
+            if name.kind != "word" or name.text in TYPES or name.text in self._macros:
+                raise RefusedError
+            index += 1
+            dimensions = ""
+            while self.texts[index] == "[":
+                close = self._pair[index]
+                dimensions += "".join(f"{text} " for text in self.texts[index : close + 1])
+                index = close + 1
+            begin = index
+            if self.texts[index] == "=":
+                begin = index = index + 1
+                while self.texts[index] not in {",", ";"}:
+                    index = self._pair.get(index, index) + 1
+            pointer = "const " if "*" in stars and "const" in words else ""
+            last_star = stars.rpartition("*")[2]
+            is_const = "const" in (last_star if "*" in stars else words)
+            plain = f"{pointer}{kind}{stars[: len(stars) - len(last_star)]}"
+            variables.append(Variable(name.text, plain, dimensions, is_const))
+            inits.append((begin, index))
+            if self.texts[index] == ";" and index == end - 1:
+                return variables, inits
+            if self.texts[index] != ",":
+                raise RefusedError
+            index += 1
+
+    def _header(self, first: int, last: int, end: int) -> set[str]:
+        """Take a for statement's parentheses: counters that nothing else changes in it.
+
+        Return the counters that are new.
+        """
+        one = self._find(";", first, last)
+        two = self._find(";", one + 1, last)
+        variables, inits = self._declarators(first, one + 1)
+        names = {variable.name for variable in variables}
+        if names & ((self._names - self._uniform) | self._users) or any(
+            variable.dimensions
+            or self.is_changed(variable.name, [(0, last), (end, len(self.texts))])
+            for variable in variables
+        ):
+            raise RefusedError
+        for begin, behind in inits:
+            if begin == behind or not self._is_free(begin, behind, self._uniform):
+                raise RefusedError
+        new = names - self._names
+        self._names |= names
+        self._uniform |= names
+        step = [text for text in self.texts[two + 1 : last] if text not in ASSIGNMENTS]
+        if not self._is_free(one + 1, two, self._uniform) or not all(
+            text in self._uniform or text in self._macros or not re.match(r"[A-Za-z_\[{&]", text)
+            for text in step
+        ):
+            raise RefusedError
+        return new
+
+    # What changes for all threads at once
+
+    def _changes(self, name: str) -> Iterator[tuple[int, int]]:
+        """Yield where all threads of the block change a variable together.
+
+        That is so in statements that only control flow with barriers in it surrounds.
+        """
+        for index, text in enumerate(self.texts):
+            if text != name or self.texts[index + 1] not in ASSIGNMENTS:
+                continue
+            around = [each for each in self._pair.items() if each[0] < index < each[1]]
+            innermost = max(around)
+            end = index
+            while self.texts[end] != ";" and end < innermost[1]:
+                end = self._pair.get(end, end) + 1
+            if self.texts[innermost[0] - 1] == "for":
+                around.remove(innermost)
+                around.append((innermost[0], self._end(innermost[0] - 1)))
+            is_statement = self.texts[index - 1] in {";", "{", "}", "("}
+            if is_statement and all("__syncthreads" in self.texts[a:b] for a, b in around):
+                yield index, end
+
+    def _move(self, first: int, last: int) -> None:
+        """Take a change of a variable that is the same for all threads."""
+        name, sign = self.texts[first : first + 2]
+        if name not in self._moving:
+            raise RefusedError
+        if sign not in ASSIGNMENTS or not self._is_free(first + 2, last, self._uniform):
+            raise DiffersError(name)
+
+    def _moving_header(self, first: int, last: int) -> None:
+        """Take the parentheses of a for statement that declares no counter."""
+        one = self._find(";", first, last)
+        two = self._find(";", one + 1, last)
+        for begin, end in ((first, one), (two + 1, last)):
+            if begin < end:
+                self._move(begin, end)
+        if not self._is_free(one + 1, two, self._uniform):
+            raise RefusedError
