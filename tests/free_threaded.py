@@ -14,6 +14,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -122,13 +123,15 @@ def main():
             "pip says above; it needs a package index with wheels for that Python"
         )
         return 0
-    pytest = [inner, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
-    if sys.argv[1:]:
-        return run([*pytest, *sys.argv[1:]])
     statuses = []
-    for title, environment, arguments in RUNS:
-        say(f"{python}, no interpreter lock: {title}")
-        statuses.append(run([*pytest, *arguments], ENVIRONMENT | environment, SECONDS))
+    with tempfile.TemporaryDirectory() as folder:
+        pytest = [inner, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
+        pytest.append(f"--basetemp={folder}/pytest")
+        if sys.argv[1:]:
+            return run([*pytest, *sys.argv[1:]])
+        for title, environment, arguments in RUNS:
+            say(f"{python}, no interpreter lock: {title}")
+            statuses.append(run([*pytest, *arguments], ENVIRONMENT | environment, SECONDS))
     return max(statuses)
 
 

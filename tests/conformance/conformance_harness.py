@@ -73,7 +73,7 @@ class Installed:
         if backend is not None:
             options += ["--hal-backend", backend]
         done = subprocess.run(
-            command([*options, *arguments]),
+            command([*options, *arguments], self.folder),
             env=self.environment(),
             cwd=cwd,
             capture_output=True,

@@ -206,7 +206,7 @@ def run(patches, tests, mode="auto", seconds=SECONDS, *, is_first=True):
         died = output = ""
         try:
             done = subprocess.run(
-                command(arguments),
+                command(arguments, folder),
                 env=environment() | variables | PROGRAMS,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,

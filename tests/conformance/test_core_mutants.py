@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -21,9 +22,9 @@ HASTE = {"HAL_TEST_LIMIT": "5"}
 def run(patches, tests, haste=HASTE):
     """Run tests of the core on the core with patches; return how pytest ended, and what it said."""
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
-    with patched(patches) as variables:
+    with patched(patches) as variables, tempfile.TemporaryDirectory() as folder:
         done = subprocess.run(
-            [*command, *(str(TESTS / test) for test in tests)],
+            [*command, f"--basetemp={folder}/pytest", *(str(TESTS / test) for test in tests)],
             env=os.environ | variables | haste,
             cwd=TESTS.parents[1],
             stdin=subprocess.DEVNULL,

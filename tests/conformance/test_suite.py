@@ -17,6 +17,7 @@ from hal_conformance.report import markdown, scrub
 
 RULE = re.compile(r"_([scqmi]\d+)$")
 EXTENSION = "hal._speedups"
+WITH_FILES = "executables/test_executables.py::test_headers_are_found_c5"
 ONE = "semaphores/test_values.py::test_default_value_is_zero_s1"
 
 
@@ -82,6 +83,15 @@ def test_a_process_of_the_suite_does_not_see_where_it_runs(monkeypatch):
     for name in ("CI", "BUILD_NUMBER", "PYTEST_ADDOPTS"):
         monkeypatch.setenv(name, "1")
     assert not {"CI", "BUILD_NUMBER", "PYTEST_ADDOPTS"} & set(environment())
+
+
+def test_runs_at_once_share_no_folder(monkeypatch, tmp_path):
+    """Each run cleans pytest's own folder for a user, which can fail another that does so."""
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr("tempfile.tempdir", None)
+    report = runner.run("cpu", tests=[WITH_FILES])
+    assert report["counts"]["passed"] == 1
+    assert [path.name for path in tmp_path.iterdir() if path.name != "hal-conformance"] == []
 
 
 def test_ids_are_the_same_wherever_it_is_run(installed, tmp_path):

@@ -40,6 +40,7 @@ HERE: Final = Path(__file__).resolve().parent
 SUITE: Final = Path(child.__file__).parent / "suite"
 MODES: Final = ("graph", "stream")
 AT_ONCE: Final = 2
+REPORT: Final = "report.json"
 SECONDS: Final = 400.0
 """How long one run may take. The longest takes an eighth of it on two idle processors."""
 
@@ -170,18 +171,20 @@ def run_program(text: str, variables: dict[str, str], seconds: float) -> None:
     assert done.returncode == 0, done.stdout
 
 
-def _command(run: Run, report: str, arguments: Sequence[str]) -> list[str]:
-    """Return the command of a run; arguments that do not begin with a dash are tests."""
+def _command(run: Run, folder: str, arguments: Sequence[str]) -> list[str]:
+    """Return the command of a run; arguments that do not begin with a dash are tests.
+
+    What it writes, and its report, lie in the folder.
+    """
     tests = [each for each in arguments if not each.startswith("-")]
     options = [each for each in arguments if each.startswith("-")]
     options += ["--hal-backend", run.device, "--hal-mode", run.mode, "--tb=short", "-rf"]
-    if report:
-        options += ["--hal-report", report]
+    options += ["--hal-report", str(Path(folder, REPORT))]
     if run.seed is not None and not tests:
         options += ["-m", "ordering"]
     paths = [str(SUITE / test) for test in tests or [""]]
     plugin = [] if run.backend == "cpu" else ["-p", "suite_history"]
-    return child.command([*plugin, *options, *paths])
+    return child.command([*plugin, *options, *paths], folder)
 
 
 def perform(
@@ -208,9 +211,8 @@ def perform(
     path = os.pathsep.join([str(HERE), *filter(None, [os.environ.get("PYTHONPATH")])])
     begin = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
-        report = Path(folder) / "report.json"
         process = subprocess.Popen(
-            _command(run, str(report), arguments),
+            _command(run, folder, arguments),
             env={**child.environment(), **changed, "PYTHONPATH": path},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -233,6 +235,7 @@ def perform(
         finally:
             if started is not None:
                 started.discard(process.pid)
+        report = Path(folder, REPORT)
         written = json.loads(report.read_text(encoding="utf-8")) if report.exists() else None
     return Outcome(process.returncode, output, written, time.monotonic() - begin)
 

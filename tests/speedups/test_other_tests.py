@@ -7,6 +7,7 @@ import importlib.util
 import os
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -29,17 +30,18 @@ def test_with_the_extension(tests):
     faulthandler.cancel_dump_traceback_later()  # of pytest: the run has a limit of its own
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", "not check"]
     hidden = {name for name in os.environ if name.startswith("PYTEST_")}
-    done = subprocess.run(
-        [*command, str(TESTS / tests)],
-        env={name: value for name, value in os.environ.items() if name not in hidden}
-        | {"HAL_SPEEDUPS": "require"},
-        cwd=TESTS.parent,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        errors="replace",
-        timeout=LIMIT,
-        check=False,
-    )
+    with tempfile.TemporaryDirectory() as folder:
+        done = subprocess.run(
+            [*command, f"--basetemp={folder}/pytest", str(TESTS / tests)],
+            env={name: value for name, value in os.environ.items() if name not in hidden}
+            | {"HAL_SPEEDUPS": "require"},
+            cwd=TESTS.parent,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            timeout=LIMIT,
+            check=False,
+        )
     assert done.returncode == 0, done.stdout[-30000:]

@@ -24,15 +24,18 @@ class ChildError(Exception):
     """A test failed in its process, or ended it."""
 
 
-def command(arguments: Sequence[str]) -> list[str]:
+def command(arguments: Sequence[str], folder: str | Path) -> list[str]:
     """Return the command that runs pytest with only this suite's plugins and settings.
 
-    The result must not depend on other installed plugins or on the working directory.
+    The result must not depend on other installed plugins or on the working directory, nor on other
+    runs of pytest: by default all of a user's share one folder, and disturb each other as they
+    clean it. So temporary files lie below `folder`, which the caller removes.
     """
     suite = Path(__file__).parent / "suite"
     prefix = [sys.executable, "-X", "faulthandler", "-m", "pytest", "-q", "-c", os.devnull]
     plugins = ["-p", "hal_conformance.plugin", "-p", "pytest_timeout", "-p", "no:cacheprovider"]
-    return [*prefix, *plugins, "--rootdir", str(suite), "-W", "error", *arguments]
+    settings = ["--rootdir", str(suite), "--basetemp", str(Path(folder, "temporary"))]
+    return [*prefix, *plugins, *settings, "-W", "error", *arguments]
 
 
 def environment() -> dict[str, str]:
@@ -52,18 +55,18 @@ def environment() -> dict[str, str]:
 def run_test(suite: Path, identifier: str, backend: str, mode: str, seconds: float) -> None:
     """Run one test, by its id, in a fresh process; raises `ChildError` unless it passes."""
     options = ["--hal-backend", backend, "--hal-mode", mode, "--hal-child"]
-    arguments = command([str(suite / identifier), *options, "--tb=short"])
     try:
-        done = subprocess.run(  # noqa: S603 - the command is our own
-            arguments,
-            env=environment(),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            timeout=seconds,
-            check=False,
-            text=True,
-        )
+        with tempfile.TemporaryDirectory() as folder:
+            done = subprocess.run(  # noqa: S603 - the command is our own
+                command([str(suite / identifier), *options, "--tb=short"], folder),
+                env=environment(),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                timeout=seconds,
+                check=False,
+                text=True,
+            )
     except subprocess.TimeoutExpired as error:
         output = error.stdout.decode(errors="replace") if error.stdout else ""
         message = f"its process did not end within {seconds} seconds\n{_tail(output)}"

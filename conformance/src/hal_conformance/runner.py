@@ -74,14 +74,15 @@ def run(
     suite = Path(__file__).parent / "suite"
     reading, writing = os.pipe()
     progress = _Progress()
-    with tempfile.TemporaryFile() as output:
+    with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryFile() as output:
         arguments = command(
             [
                 *(str(suite / test) for test in tests or [""]),
                 *("--hal-backend", backend, "--hal-mode", mode, "--hal-events", str(writing)),
                 f"--hal-note={note}",
                 "--tb=short",
-            ]
+            ],
+            folder,
         )
         process = subprocess.Popen(  # noqa: S603 - the command is our own
             arguments,
