@@ -11,7 +11,7 @@ import pytest
 import hal
 from hal import disk_cache
 from hal.errors import BackendUnavailableError, CompilationError
-from hal_cpu import _toolchain
+from hal_cpu import _build, _toolchain
 
 SOURCE = "__global__ void kernel(int *p) { p[0] = %d; }\n"
 
@@ -139,8 +139,8 @@ def test_another_users_files_are_not_used(lab, cache, compiler):
 
 @pytest.mark.parametrize("what", ["a folder", "a pipe", "a link", "a short file"])
 def test_what_is_no_entry_is_passed_over(cache, tmp_path, what):
-    key = _toolchain.CACHE.key("a")
-    _toolchain.CACHE.store(key, b"content")
+    key = _build.CACHE.key("a")
+    _build.CACHE.store(key, b"content")
     entry = cache / key
     entry.rename(tmp_path / "kept")
     make = {
@@ -150,9 +150,9 @@ def test_what_is_no_entry_is_passed_over(cache, tmp_path, what):
         "a short file": lambda: entry.write_bytes(b"short"),
     }
     make[what]()
-    assert _toolchain.CACHE.load(key) is None
-    _toolchain.CACHE.store(key, b"content")
-    assert _toolchain.CACHE.load(key) == (None if what == "a folder" else b"content")
+    assert _build.CACHE.load(key) is None
+    _build.CACHE.store(key, b"content")
+    assert _build.CACHE.load(key) == (None if what == "a folder" else b"content")
 
 
 def test_what_killed_processes_left_is_cleared(cache):
@@ -161,14 +161,14 @@ def test_what_killed_processes_left_is_cleared(cache):
     for path in (left, fresh):
         path.write_bytes(b"half an entry")
     os.utime(left, (1, 1))
-    _toolchain.CACHE.store("0" * 64, b"x")
+    _build.CACHE.store("0" * 64, b"x")
     assert sorted(path.name for path in cache.iterdir()) == [".new-fresh", "0" * 64]
 
 
 def test_without_a_place_for_it(lab, compiler, monkeypatch, tmp_path):
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("HAL_CACHE_DIR", str(tmp_path / "file"))
-    assert _toolchain.CACHE.directory() is None
+    assert _build.CACHE.directory() is None
     for _ in range(2):
         lab.image(SOURCE % 8)
     assert compiler() == 2
@@ -177,17 +177,17 @@ def test_without_a_place_for_it(lab, compiler, monkeypatch, tmp_path):
 def test_where_it_is(monkeypatch, tmp_path):
     monkeypatch.delenv("HAL_CACHE_DIR", raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
-    assert _toolchain.CACHE.directory() == str(tmp_path / "xdg" / "hal" / "cpu")
+    assert _build.CACHE.directory() == str(tmp_path / "xdg" / "hal" / "cpu")
     monkeypatch.setenv("XDG_CACHE_HOME", "relative")  # which the specification says to ignore
     monkeypatch.setenv("HOME", str(tmp_path))
-    assert _toolchain.CACHE.directory() == str(tmp_path / ".cache" / "hal" / "cpu")
+    assert _build.CACHE.directory() == str(tmp_path / ".cache" / "hal" / "cpu")
     assert not (tmp_path / "relative").exists()
 
 
 def test_it_does_not_grow_without_end(cache, monkeypatch):
     monkeypatch.setattr(disk_cache, "_ENTRIES_AT_MOST", 20)
     for number in range(50):
-        _toolchain.CACHE.store(f"{number:064x}", b"x")
+        _build.CACHE.store(f"{number:064x}", b"x")
         # Ages that are certain to differ.
         os.utime(cache / f"{number:064x}", (number, number))
     left = sorted(path.name for path in cache.iterdir())
@@ -211,6 +211,31 @@ device.get_function(device.load_module(image), "kernel")
     processes = [subprocess.Popen([sys.executable, "-c", program]) for _ in range(4)]
     assert [process.wait(timeout=50) for process in processes] == [0] * 4
     assert len(list(cache.iterdir())) == 2  # the runtime and the kernel, nothing half-made
+
+
+def test_a_device_starts_no_compiler_once_the_runtime_is_built(python, cache, tmp_path):
+    log, compiler = tmp_path / "log", tmp_path / "compiler"
+    real = " ".join(_toolchain.find_compiler().cxx)
+    compiler.write_text(f'#!/bin/sh\necho run >> {log}\nexec {real} "$@"\n')
+    compiler.chmod(0o755)
+    program = """
+import sys, hal
+device = hal.create_device("cpu")
+print(device.info.driver, "subprocess" in sys.modules, "shutil" in sys.modules)
+"""
+    first = python(program, HAL_CXX=str(compiler))
+    assert log.read_text()
+    log.unlink()
+    second = python(program, HAL_CXX=str(compiler))
+    assert (second.returncode, second.stderr) == (0, "")
+    assert not log.exists()
+    about = second.stdout.rpartition(" False False")[0]
+    assert about
+    assert first.stdout == f"{about} True True\n"
+    # Another file may be another compiler.
+    os.utime(compiler, (1, 1))
+    assert python(program, HAL_CXX=str(compiler)).returncode == 0
+    assert log.read_text()
 
 
 def test_no_compiler_at_all(monkeypatch):

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, cast
 from hal import dialect
 from hal.errors import CompilationError, InvalidArgumentError
 from hal.native import CompileRequest
-from hal_cpu import _dialect, _image, _masked_loads, _system, _toolchain
+from hal_cpu import _build, _dialect, _image, _masked_loads, _system, _toolchain
 
 if TYPE_CHECKING:
     from importlib.abc import InspectLoader
@@ -97,7 +97,7 @@ _LINK_ERROR: Final = re.compile(
 @functools.cache
 def native_features() -> str:
     """Return the features of this processor that an image for it may use."""
-    return " ".join(sorted(filter(_FEATURES.match, _toolchain.processor_features())))
+    return " ".join(sorted(filter(_FEATURES.match, _system.processor_features())))
 
 
 def compile_image(request: CompileRequest, march: str, features: str) -> tuple[bytes, str]:
@@ -142,7 +142,7 @@ def _compile(
         foreign = _preprocess(request, compiler, options, folders)
     debug = os.environ.get("HAL_CPU_DEBUG_DIR", "")
     # Of the request, and not of what is made of it: an image that is kept then costs no rewriting.
-    key = _toolchain.CACHE.key(
+    key = _build.CACHE.key(
         "kernel",
         request.source,
         request.prelude,
@@ -158,9 +158,9 @@ def _compile(
         debug,
     )
     # A debugger wants the source beside the image: make both.
-    image = None if debug else _toolchain.CACHE.load(key)
+    image = None if debug else _build.CACHE.load(key)
     if image is not None:
-        return image, (_toolchain.CACHE.load(_toolchain.CACHE.key("log", key)) or b"").decode()
+        return image, (_build.CACHE.load(_build.CACHE.key("log", key)) or b"").decode()
     others = _dialect.foreign_text(foreign)
     if dialect.GROUPS in request.source:
         others += dialect.texts()[dialect.GROUPS]
@@ -178,9 +178,9 @@ def _compile(
         options += _include_options(request, directory, folders)
         image, log = _run(request, compiler, wanted, options, directory, source)
     _check_shared_memory(request, image, log)
-    _toolchain.CACHE.store(key, image)
+    _build.CACHE.store(key, image)
     if log:
-        _toolchain.CACHE.store(_toolchain.CACHE.key("log", key), log.encode())
+        _build.CACHE.store(_build.CACHE.key("log", key), log.encode())
     return image, log
 
 
@@ -197,7 +197,7 @@ def _own_texts() -> str:
     sources = [
         loader.get_source(name) or "" for loader, name in zip(code, _dialect.MODULES, strict=True)
     ]
-    return _toolchain.CACHE.key(*sources, *map(_own, _dialect.HEADERS), *dialect.texts().values())
+    return _build.CACHE.key(*sources, *map(_own, _dialect.HEADERS), *dialect.texts().values())
 
 
 def _check_shared_memory(request: CompileRequest, image: bytes, log: str) -> None:

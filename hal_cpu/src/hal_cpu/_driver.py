@@ -19,7 +19,7 @@ from typing import Final, NamedTuple
 
 from hal.errors import BackendUnavailableError, OperationError
 from hal.native import CallTable
-from hal_cpu import _image, _system, _toolchain
+from hal_cpu import _build, _image, _system
 
 __all__ = [
     "CALL",
@@ -160,14 +160,14 @@ class Runtime(NamedTuple):
 
 
 def probe() -> None:
-    """Check that this platform is supported and that a compiler is here.
+    """Check that this platform is supported, and that the runtime is here or a compiler is.
 
     Raises `BackendUnavailableError` otherwise.
     """
     if not sys.platform.startswith("linux") or struct.calcsize("P") != 8:  # noqa: PLR2004
         message = f"the cpu backend runs on 64-bit Linux, and this is {platform.platform()}"
         raise BackendUnavailableError(message)
-    _toolchain.find_compiler()
+    _build.check()
 
 
 class KernelRecord(ctypes.Structure):
@@ -254,6 +254,8 @@ def load_library(content: bytes) -> Library:
 
 def _load_from_directory(content: bytes) -> Library:
     """Load a shared object through a file that is gone when this returns."""
+    from hal_cpu import _toolchain  # noqa: PLC0415 - few systems need it
+
     with (
         _system.refusals("the image cannot be put where it can be loaded"),
         _toolchain.work_directory() as directory,
@@ -286,12 +288,11 @@ def load_runtime() -> Runtime:
     Raises `BackendUnavailableError` when there is no compiler or it fails.
     """
     probe()
-    compiler = _toolchain.find_compiler()
     # Images that were linked against no library take the mathematics from here.
     with contextlib.suppress(OSError):
         ctypes.CDLL("libm.so.6", mode=os.RTLD_NOW | os.RTLD_GLOBAL)
     with _system.refusals("the cpu backend's runtime cannot be built", BackendUnavailableError):
-        library = load_library(_build_runtime(compiler))
+        library = load_library(_build.runtime())
     # The same object with and without releasing the interpreter lock: a call
     # of less than a microsecond must not hand the lock around.
     free_lock = ctypes.CDLL(library.path, handle=library.handle)
@@ -344,7 +345,7 @@ def load_runtime() -> Runtime:
         try_update_graph=keep_lock.hal_cpu_graph_update,
         calls=_call_table(library),
         fence=None if platform.machine() in {"x86_64", "AMD64"} else keep_lock.hal_cpu_fence,
-        description=compiler.version,
+        description=read_text(find_symbol(library, "hal_cpu_compiler")),
     )
 
 
@@ -371,60 +372,3 @@ def _declare_graphs(library: ctypes.CDLL) -> None:
     ):
         function = getattr(library, f"hal_cpu_graph_{name}")
         function.restype, function.argtypes = result, arguments
-
-
-def _build_runtime(compiler: _toolchain.Compiler) -> bytes:
-    """Return the runtime's shared object."""
-    headers = (
-        "enqueue.h",
-        "faults.h",
-        "stream.h",
-        "graph.h",
-        "work.h",
-        "pool.h",
-        "fibers.h",
-        "lanes.h",
-        "image.h",
-    )
-    sources: dict[str, bytes] = {}
-    for name in ("runtime.c", *headers):
-        with open(os.path.join(os.path.dirname(__file__), name), "rb") as file:
-            sources[name] = file.read()
-    options = [
-        "-std=gnu11",
-        "-O3",
-        "-march=native",
-        "-shared",
-        "-fPIC",
-        "-fvisibility=hidden",
-        "-pthread",
-        "-w",
-    ]
-    if compiler.family == "zig":
-        options.append("-fno-sanitize=undefined")
-    key = _toolchain.CACHE.key(
-        "runtime",
-        *sources.values(),
-        compiler.identity,
-        " ".join(options),
-        " ".join(sorted(_toolchain.processor_features())),
-    )
-    content = _toolchain.CACHE.load(key)
-    if content is not None:
-        return content
-    with _toolchain.work_directory() as directory:
-        for name, text in sources.items():
-            (directory / name).write_bytes(text)
-        target = directory / "runtime.so"
-        for flags in (options, [option for option in options if option != "-march=native"]):
-            status, log = _toolchain.run_compiler(
-                [*compiler.cc, *flags, str(directory / "runtime.c"), "-o", str(target)], directory
-            )
-            if status == 0 and target.is_file():
-                content = target.read_bytes()
-                break
-        else:
-            message = f"{' '.join(compiler.cc)} cannot build the cpu backend's runtime:\n{log}"
-            raise BackendUnavailableError(message)
-    _toolchain.CACHE.store(key, content)
-    return content

@@ -6,7 +6,7 @@ from typing import Final
 
 from hal.errors import NotFoundError, OperationError
 from hal.native import FunctionInfo
-from hal_cpu import _driver, _image, _toolchain
+from hal_cpu import _driver, _image, _system
 
 __all__ = ["Module", "describe"]
 
@@ -50,7 +50,7 @@ class Module:
         """Raise `OperationError` if the image needs features that the processor lacks."""
         if self._exports("hal_image_features"):
             wanted = _driver.read_text(_driver.find_symbol(self._library, "hal_image_features"))
-            missing = _toolchain.missing_features(wanted)
+            missing = _system.missing_features(wanted)
             if missing:
                 message = (
                     f"the image was compiled for a processor with {', '.join(missing)}, which "

@@ -4,13 +4,22 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import functools
 import os
 from collections.abc import Iterator
 from typing import Final
 
 from hal.errors import HalError, OperationError
 
-__all__ = ["describe_errno", "free_memory", "processor_count", "refusals", "total_memory"]
+__all__ = [
+    "describe_errno",
+    "free_memory",
+    "missing_features",
+    "processor_count",
+    "processor_features",
+    "refusals",
+    "total_memory",
+]
 
 _WAYS_OUT: Final = {
     errno.EMFILE: "close some, or raise the limit (ulimit -n)",
@@ -61,6 +70,26 @@ def total_memory() -> int:
     total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     limit = _read_group("memory.max")
     return min(total, int(limit)) if limit.isdigit() else total
+
+
+@functools.cache
+def processor_features() -> frozenset[str]:
+    """Return the instruction set extensions of this processor, in the system's names."""
+    with (
+        refusals("the processor's features cannot be read"),
+        contextlib.suppress(FileNotFoundError, PermissionError),
+        open("/proc/cpuinfo", encoding="utf-8") as lines,
+    ):
+        for line in lines:
+            name, _, value = line.partition(":")
+            if name.strip() in {"flags", "Features"}:
+                return frozenset(value.split())
+    return frozenset()
+
+
+def missing_features(wanted: str) -> list[str]:
+    """Return the processor features of an image that this processor lacks."""
+    return sorted(set(wanted.split()) - processor_features())
 
 
 def free_memory() -> int | None:

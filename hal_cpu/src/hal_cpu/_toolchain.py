@@ -6,29 +6,22 @@ import contextlib
 import errno
 import fcntl
 import functools
-import importlib.util
 import os
-import shlex
 import shutil
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from hal.disk_cache import DiskCache
 from hal.errors import BackendUnavailableError
-from hal_cpu import _system
+from hal_cpu import _commands, _system
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 __all__ = [
-    "CACHE",
     "Compiler",
     "find_compiler",
-    "missing_features",
-    "processor_features",
     "run_compiler",
     "work_directory",
 ]
@@ -39,9 +32,6 @@ _NO_COMMAND: Final = {errno.ENOENT, errno.EACCES, errno.ENOEXEC, errno.ENOTDIR, 
 _FULL: Final = {errno.ENOSPC, errno.EDQUOT}
 _WORK: Final = "hal-cpu-work-"
 _TRIES: Final = 10
-
-CACHE: Final = DiskCache("cpu")
-"""The build results, on disk."""
 
 
 class Compiler(NamedTuple):
@@ -74,27 +64,20 @@ def find_compiler() -> Compiler:
     `BackendUnavailableError` if there is none, if ``HAL_CXX`` names something
     that does not run, or if the system refuses to start any.
     """
-    path = os.environ.get("PATH", os.defpath)
     with _system.refusals("the compiler cannot be looked for", BackendUnavailableError):
-        return _find_compiler(os.environ.get("HAL_CXX", ""), os.environ.get("CXX", ""), path)
+        return _find_compiler(*_commands.setting())
 
 
 @functools.lru_cache(maxsize=16)
 def _find_compiler(hal_cxx: str, cxx: str, path: str) -> Compiler:
     """Find a compiler for one setting of the environment."""
-    if hal_cxx.strip():
-        found = _examine(tuple(shlex.split(hal_cxx)), path)
-        if found is None:
-            message = f"HAL_CXX is {hal_cxx!r}, which does not run as a C++ compiler"
-            raise BackendUnavailableError(message)
-        return found
-    commands: list[tuple[str, ...]] = [("g++",), ("clang++",), *_zig_commands()]
-    if cxx.strip():
-        commands.insert(0, tuple(shlex.split(cxx)))
-    for command in commands:
+    for command in _commands.candidates(hal_cxx, cxx):
         found = _examine(command, path)
         if found is not None:
             return found
+    if hal_cxx.strip():
+        message = f"HAL_CXX is {hal_cxx!r}, which does not run as a C++ compiler"
+        raise BackendUnavailableError(message)
     message = (
         "the cpu backend needs a C++ compiler and found none (looked for HAL_CXX, CXX, g++, "
         "clang++ and the ziglang package): install one with 'pip install ziglang', or your "
@@ -103,21 +86,9 @@ def _find_compiler(hal_cxx: str, cxx: str, path: str) -> Compiler:
     raise BackendUnavailableError(message)
 
 
-def _zig_commands() -> Iterator[tuple[str, ...]]:
-    """Yield the commands of the zig compiler in the ``ziglang`` package, if it is installed."""
-    spec = importlib.util.find_spec("ziglang")
-    for folder in (spec.submodule_search_locations or ()) if spec else ():
-        # Its own launcher would start another Python first.
-        program = os.path.join(folder, "zig")
-        if os.path.isfile(program):
-            yield (program, "c++")
-    if spec:
-        yield (sys.executable, "-m", "ziglang", "c++")
-
-
 def _examine(command: tuple[str, ...], path: str) -> Compiler | None:
     """Return a description of a compiler, or None if the command does not run."""
-    program = shutil.which(command[0], path=path) if command else None
+    program = _commands.find_program(command[0], path)
     if program is None:
         return None
     command = (program, *command[1:])
@@ -139,8 +110,7 @@ def _examine(command: tuple[str, ...], path: str) -> Compiler | None:
         family = "clang"
     else:
         family = "gcc"
-    about = os.stat(program)
-    identity = "\n".join([*command, text, str(about.st_size), str(about.st_mtime_ns)])
+    identity = "\n".join([*_commands.identity(command), text])
     return Compiler(
         cxx=command,
         cc=cc,
@@ -283,23 +253,3 @@ def _sweep(folder: str) -> None:
                         shutil.rmtree(entry.path, ignore_errors=True)
                 finally:
                     os.close(handle)
-
-
-@functools.cache
-def processor_features() -> frozenset[str]:
-    """Return the instruction set extensions of this processor, in the system's names."""
-    with (
-        _system.refusals("the processor's features cannot be read"),
-        contextlib.suppress(FileNotFoundError, PermissionError),
-        open("/proc/cpuinfo", encoding="utf-8") as lines,
-    ):
-        for line in lines:
-            name, _, value = line.partition(":")
-            if name.strip() in {"flags", "Features"}:
-                return frozenset(value.split())
-    return frozenset()
-
-
-def missing_features(wanted: str) -> list[str]:
-    """Return the processor features of an image that this processor lacks."""
-    return sorted(set(wanted.split()) - processor_features())

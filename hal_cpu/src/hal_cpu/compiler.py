@@ -16,7 +16,7 @@ from hal.native import (
     KernelInfo,
     NativeCompiler,
 )
-from hal_cpu import _compile, _image, _toolchain
+from hal_cpu import _compile, _image, _system, _toolchain
 
 __all__ = ["CpuCompiler"]
 
@@ -112,6 +112,6 @@ class CpuCompiler(NativeCompiler):
         wanted = image.properties.get("features", "")
         if image.properties.get("machine") != info.architecture:
             return 0
-        if _toolchain.missing_features(wanted):
+        if _system.missing_features(wanted):
             return 0
         return 1 + len(wanted.split())

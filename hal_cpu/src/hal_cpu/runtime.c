@@ -66,6 +66,13 @@ static void *stream_main(void *argument) {
   }
 }
 
+/* What built this, for people to read. */
+#ifdef __clang__
+EXPORT const char hal_cpu_compiler[] = __VERSION__;
+#else
+EXPORT const char hal_cpu_compiler[] = "GCC " __VERSION__;
+#endif
+
 /* ---------------------------------------------------------------- life cycle */
 
 static void halt(void) {
