@@ -68,6 +68,12 @@ enum answer execute(PyObject *queue, PyObject *commands, PyObject *given, const 
 /* Read the arguments of a fill: (address, pattern, width, count). */
 bool read_fill(PyObject *node, struct native_call *call);
 
+/* Read the arguments of a copy: (target, source, size). */
+bool read_copy(PyObject *node, struct native_call *call);
+
+/* Read the call of a recording's node; false for one that has none here, or launches nothing. */
+bool read_node(PyObject *node, struct native_call *call);
+
 /* Read the native call of an operation, whose function is one of the device's; false for others. */
 bool read_call(PyObject *queue, PyObject *function, PyObject *arguments, PyObject *resources,
                struct native_call *call);

@@ -35,6 +35,11 @@ static PyObject *calls_new(PyTypeObject *type, PyObject *args, PyObject *keyword
   return (PyObject *)self;
 }
 
+static PyMethodDef methods[] = {
+    {"replay", (PyCFunction)(void (*)(void))replay, METH_FASTCALL, PyDoc_STR("Make the calls of a recording's nodes.")},
+    {NULL, NULL, 0, NULL},
+};
+
 static PyMemberDef members[] = {
     {"users", T_INT, offsetof(struct calls, users), READONLY, NULL},
     {NULL, 0, 0, 0, NULL},
@@ -46,6 +51,7 @@ PyTypeObject calls_type = {
     .tp_flags = Py_TPFLAGS_DEFAULT,
     .tp_doc = PyDoc_STR("The native functions of a device, to be called by address."),
     .tp_members = members,
+    .tp_methods = methods,
     .tp_new = calls_new,
 };
 

@@ -1,4 +1,4 @@
-/* Queue.execute: a recording without temporaries, of one launch or fill, or as a graph (rule C4). What
+/* Queue.execute: a recording without temporaries, of launches and fills, or as a graph (rule C4). What
  * stands for slots is checked in rebind.c. */
 #include "arguments.h"
 
@@ -201,11 +201,17 @@ enum answer execute(PyObject *queue, PyObject *commands, PyObject *given, const 
     answer = launch(&self, plain, result);
   } else if (Py_TYPE(plain) == &rebinder_type) {
     if (bindings) answer = launch_one(&self, plain, result);
-  } else if (bindings) {
+  } else if (bindings || !PyList_CheckExact(plain)) {
     answer = NOT_MINE;
-  } else if ((Py_TYPE(plain) == engine.LaunchNode && read_launch(plain, &call)) ||
-             (Py_TYPE(plain) == engine.FillNode && read_fill(plain, &call))) {
-    answer = submit(queue, names_of.execute, &call, playback, order, result);
+  } else if (PyList_GET_SIZE(plain) == 1) {
+    if (read_node(PyList_GET_ITEM(plain, 0), &call)) answer = submit(queue, names_of.execute, &call, playback, order, result);
+  } else {
+    call.kind = CALL_NODES;
+    call.nodes.list = plain;
+    if ((call.nodes.rest = PyTuple_Pack(2, playback, engine.zero)))
+      answer = submit(queue, names_of.execute, &call, playback, order, result);
+    PyErr_Clear();
+    Py_XDECREF(call.nodes.rest);
   }
   Py_DECREF(playback);
   return answer;

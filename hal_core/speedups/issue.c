@@ -68,7 +68,7 @@ static long long in_flight(PyObject *queue) {
 
 /* Return whether an operation has room with so many launches in flight on its queue. */
 static bool fits(const struct issue *self, long long most) {
-  return in_flight(self->queue) + 1 + PyTuple_GET_SIZE(self->waits) <= most;
+  return in_flight(self->queue) + 1 + self->more + PyTuple_GET_SIZE(self->waits) <= most;
 }
 
 /* Return whether so few launches are in flight that another one may keep the interpreter lock. Half of what all
@@ -207,10 +207,11 @@ static int change_pool(const struct calls *calls, const struct native_call *call
   return status;
 }
 
-static int make_call(struct calls *calls, const struct native_call *call, void *stream) {
+int make_call(const struct calls *calls, const struct native_call *call, void *stream) {
   if (call->kind == CALL_NONE) return 0;
   if (call->kind == CALL_ALLOCATE || call->kind == CALL_FREE) return change_pool(calls, call, stream);
   if (call->kind == CALL_GRAPH) return calls->launch_graph(call->graph, stream);
+  if (call->kind == CALL_NODES) return make_calls(calls, call, stream);
   if (call->kind == CALL_REBOUND) {
     if (!call->rebound.instance)
       return launch_rebound(calls, call->rebound.rebinder, call->rebound.bindings, stream);
@@ -221,7 +222,8 @@ static int make_call(struct calls *calls, const struct native_call *call, void *
                          call->launch.grid[2], call->launch.block[0], call->launch.block[1],
                          call->launch.block[2], call->launch.shared, stream, call->launch.parameters,
                          NULL);
-  if (call->kind == CALL_COPY) return calls->copy(call->copy.target, call->copy.source, call->copy.size, stream);
+  if (call->kind == CALL_COPY)
+    return calls->copy ? calls->copy(call->copy.target, call->copy.source, call->copy.size, stream) : -1;
   uintptr_t address = call->fill.address;
   size_t count = call->fill.count;
   switch (call->fill.width) {
@@ -266,8 +268,9 @@ struct work {
 static void enqueue(struct work *self) {
   for (; self->waited < self->count; self->waited++)
     if (wait_for(self->calls, self->stream, self->waits[self->waited])) return;
-  self->is_called = !make_call(self->calls, self->call, self->stream);
-  if (self->is_called) self->is_recorded = !self->event || !record(self->calls, self->event, self->stream);
+  int status = make_call(self->calls, self->call, self->stream);
+  self->is_called = !status || (self->call->kind == CALL_NODES && made_of(self->call));
+  if (!status) self->is_recorded = !self->event || !record(self->calls, self->event, self->stream);
 }
 
 /* Change what the claim of an operation changes. */
@@ -275,7 +278,7 @@ static void begin(struct issue *self) {
   PyObject *operation = self->operation;
   put(operation, Operation__is_begun, Py_NewRef(Py_True));
   put(operation, Operation__unresolved, Py_NewRef(engine.zero));
-  put(operation, Operation__launches, PyLong_FromLong(1 + self->awaited_count));
+  put(operation, Operation__launches, PyLong_FromLongLong(1 + self->more + self->awaited_count));
   put(operation, Operation__stream_waits, Py_NewRef(Py_None));
   if (self->dependencies && PyList_GET_SIZE(self->dependencies)) {
     put(operation, Operation__dependencies, self->dependencies);
@@ -313,10 +316,12 @@ static void enqueue_alone(struct issue *self, struct work *work) {
   self->has_lock = enter();
 }
 
-/* Leave an operation to `complete_issue`: all of it is on the stream but an event, if that is NULL. */
-static void hand_over(struct issue *self, PyObject *event) {
-  put(self->operation, Operation__function, Py_NewRef(Py_None)); /* it is called: only the device's are */
-  put(self->operation, Operation__arguments, Py_NewRef(engine.empty));
+/* Leave an operation to `complete_issue`: all of it is on the stream but an event, if that is NULL, and the rest of
+ * a recording's calls. */
+static void hand_over(struct issue *self, const struct native_call *call, PyObject *event) {
+  bool has_rest = call->kind == CALL_NODES && made_of(call) <= self->more;
+  put(self->operation, Operation__function, Py_NewRef(has_rest ? engine.go_on : Py_None)); /* only the device's are */
+  put(self->operation, Operation__arguments, Py_NewRef(has_rest ? call->nodes.rest : engine.empty));
   if (event) put(self->operation, Operation__shared, Py_NewRef(event));
   take_baton(self);
   self->rest = engine.complete_issue;
@@ -400,7 +405,8 @@ enum answer issue(struct issue *self, const struct native_call *call) {
   Py_ssize_t last = PyList_GET_SIZE(pool) - 1;
   if ((last < 0 && !is_shared) || (self->lets_go && !are_own(self))) return NOT_MINE;
   PyObject *sequence = PyLong_FromLongLong(number(queue, StreamQueue__sequence) + 1);
-  PyObject *launched = PyLong_FromLongLong(number(queue, StreamQueue__launched) + 1 + self->awaited_count);
+  long long launches = 1 + self->more + self->awaited_count;
+  PyObject *launched = PyLong_FromLongLong(number(queue, StreamQueue__launched) + launches);
   if (is_shared) {
     Py_INCREF(event);
     count(event, 1);
@@ -417,7 +423,7 @@ enum answer issue(struct issue *self, const struct native_call *call) {
       publish(self, event, sequence, launched);
       if (self->lets_go) release_baton(self);
     } else {
-      hand_over(self, is_recorded ? event : NULL);
+      hand_over(self, call, is_recorded ? event : NULL);
     }
   } else if (self->lets_go) {
     self->rest = engine.retract;

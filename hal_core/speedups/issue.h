@@ -20,6 +20,7 @@ struct issue {
   PyObject *dependencies;         /* a list with room for all waits, or NULL */
   PyObject *awaited[MOST_WAITS]; /* operations on other streams to wait for, borrowed */
   int awaited_count;
+  Py_ssize_t more; /* native launches besides one, and waits */
   bool is_empty; /* nothing is enqueued but waits and an event */
   bool has_lock; /* the timeline lock is held */
 

@@ -73,6 +73,7 @@ int install_engine(PyObject *classes, PyObject *parts) {
   Py_DECREF(lock);
   if (!(engine.complete_issue = part(parts, "complete_issue"))) return -1;
   if (!(engine.retract = part(parts, "retract"))) return -1;
+  if (!(engine.go_on = part(parts, "go_on"))) return -1;
   if (!(engine.harvest_some = part(parts, "harvest_some"))) return -1;
   if (!(engine.pump = part(parts, "pump"))) return -1;
   if (!(engine.signal_again = part(parts, "signal_again"))) return -1;

@@ -292,8 +292,10 @@ static inline long long number(PyObject *object, enum slot slot) {
   X(TrackedBuffer)
 #define CORE_CLASSES(X)                                                                                 \
   X(CommandBuffer)                                                                                 \
+  X(CopyNode)                                                                                      \
   X(FillNode)                                                                                      \
   X(Handle)                                                                                        \
+  X(HostCopyNode)                                                                                  \
   X(Instance)                                                                                      \
   X(InstancePool)                                                                                  \
   X(Lane)                                                                                          \

@@ -59,6 +59,7 @@ extern struct engine {
   PyObject *lock;                                         /* the timeline lock */
   PyObject *complete_issue; /* Python: records the missing event, and publishes */
   PyObject *retract;        /* Python: takes back a claim */
+  PyObject *go_on;          /* Python: makes the rest of a recording's calls */
   PyObject *harvest_some;                                 /* Python: retires what C cannot */
   PyObject *pump;                                         /* Python: issues what is ready */
   PyObject *signal_again, *signal_later; /* Python: release those that wait, here or later */
@@ -190,7 +191,7 @@ bool is_unwatched(PyObject *timeline);
 /* A native call that an operation consists of. */
 struct native_call {
   enum {
-    CALL_FILL, CALL_COPY, CALL_LAUNCH, CALL_GRAPH, CALL_REBOUND, CALL_ALLOCATE, CALL_FREE, CALL_NONE,
+    CALL_FILL, CALL_COPY, CALL_LAUNCH, CALL_GRAPH, CALL_REBOUND, CALL_NODES, CALL_ALLOCATE, CALL_FREE, CALL_NONE,
   } kind;
   union {
     struct {
@@ -209,6 +210,9 @@ struct native_call {
     } launch;
     void *graph;
     struct {
+      PyObject *list, *rest; /* rest: (playback, how many calls are made), for `go_on` */
+    } nodes;
+    struct {
       size_t size;
       PyObject **address; /* set to a new reference */
     } allocate;
@@ -219,6 +223,16 @@ struct native_call {
     } rebound;
   };
 };
+
+/* Make a native call; the status is the driver's, or -1. */
+int make_call(const struct calls *calls, const struct native_call *call, void *stream);
+
+/* Make the calls of a recording's launches and fills until one fails, and note how many are made. */
+int make_calls(const struct calls *calls, const struct native_call *call, void *stream);
+Py_ssize_t made_of(const struct native_call *call);
+
+/* Calls.replay */
+PyObject *replay(PyObject *calls, PyObject *const *args, Py_ssize_t count);
 
 /* What an operation comes after and signals: the user's arguments, or NULL, and the uses of tracked
  * memory (tracking.c), or NULL. */

@@ -10,15 +10,19 @@ static bool is_own(PyObject *storage) {
   return memory == engine.device_memory || memory == engine.host_memory;
 }
 
-/* Read the arguments of a copy: (target, source, size); its resources begin with the two storages. */
-static bool read_copy(PyObject *device, PyObject *node, PyObject *resources, struct native_call *call) {
-  if (!PyTuple_CheckExact(resources) || PyTuple_GET_SIZE(resources) != 3) return false;
-  for (int i = 0; i < 2 && !is_true(device, DeviceCore__pageable); i++)
-    if (!is_own(PyTuple_GET_ITEM(resources, i))) return false;
+bool read_copy(PyObject *node, struct native_call *call) {
   call->kind = CALL_COPY;
   call->copy.target = (uintptr_t)PyLong_AsUnsignedLongLong(PyTuple_GET_ITEM(node, 0));
   call->copy.source = (uintptr_t)PyLong_AsUnsignedLongLong(PyTuple_GET_ITEM(node, 1));
   call->copy.size = (size_t)PyLong_AsUnsignedLongLong(PyTuple_GET_ITEM(node, 2));
+  return true;
+}
+
+/* Return whether the resources of a copy, which begin with the two storages, let it keep the interpreter lock. */
+static bool never_blocks(PyObject *device, PyObject *resources) {
+  if (!PyTuple_CheckExact(resources) || PyTuple_GET_SIZE(resources) != 3) return false;
+  for (int i = 0; i < 2 && !is_true(device, DeviceCore__pageable); i++)
+    if (!is_own(PyTuple_GET_ITEM(resources, i))) return false;
   return true;
 }
 
@@ -39,7 +43,7 @@ bool read_call(PyObject *queue, PyObject *function, PyObject *arguments, PyObjec
   if (!device) return false;
   if (function == get(device, DeviceCore__launch)) return read_launch(arguments, call);
   if (function == get(device, DeviceCore__fill)) return read_fill(arguments, call);
-  return can_copy(queue) && is_copy(device, function) && read_copy(device, arguments, resources, call);
+  return can_copy(queue) && is_copy(device, function) && never_blocks(device, resources) && read_copy(arguments, call);
 }
 
 /* Read how much of a copy's source goes where; false if that is not the plain case. */
@@ -188,7 +192,7 @@ enum answer submit_shortcut(PyObject *const *args, Py_ssize_t count, PyObject *n
   struct native_call call = {.kind = CALL_NONE};
   if (!device) return NOT_MINE;
   if (function != Py_None && (!can_copy(queue) || !is_copy(device, function) ||
-                              !read_copy(device, PyTuple_GET_ITEM(payload, 1), resources, &call)))
+                              !(never_blocks(device, resources) && read_copy(PyTuple_GET_ITEM(payload, 1), &call))))
     return NOT_MINE;
   return submit(queue, args[1], &call, resources, &(struct order){args[3], args[4], NULL}, result);
 }

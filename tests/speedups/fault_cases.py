@@ -9,7 +9,7 @@ import threading
 import weakref
 
 import numpy as np
-from shortcut_harness import SOURCE, fails, main, warm
+from shortcut_harness import FAILED, SOURCE, fails, main, warm
 
 import hal
 
@@ -60,6 +60,37 @@ def case_an_event_of_what_a_signal_issues_is_not_recorded_s7(device):
     assert not sim.fail_none()
     added.wait(30)
     assert y.numpy().tolist() == [1, 2, 3, 4]
+
+
+def case_a_launch_of_a_recording_that_fails_is_repeated_by_python_c4(device):
+    """What is on the stream stays, and runs once; if it fails again the operation fails."""
+    device = hal.create_device(f"{device.backend}?command_buffer=stream")
+    kernel, buffer = device.compile(SOURCE)["add"], warm(device)
+    x, y = device.upload(np.arange(4, dtype=np.int32)), device.upload(np.zeros(4, np.int32))
+    with device.record() as commands:
+        commands.fill(buffer, 7)
+        for number in (1, 10, 100):
+            commands.dispatch(kernel, grid=1, args=(x, y, number, 0.0))
+    device.queue.execute(commands).wait(30)
+    sim = fails("cuLaunchKernel", 1, device)
+    done = hal.create_semaphore()
+    device.queue.execute(commands, signal=done.at(1))
+    assert not sim.fail_none()
+    done.wait(1, 30)
+    assert y.numpy().tolist() == [222, 228, 234, 240]
+    for failing in (1, 2, 3):  # which of them
+        for again in range(failing, failing + 3):  # twice in C, and once in Python
+            sim.fail("cuLaunchKernel", again, FAILED)
+        broken = device.queue.execute(commands, signal=done.at(1 + failing))
+        try:
+            broken.wait(30)
+        except hal.errors.OperationError as error:
+            assert f"command {failing} of 4, dispatch: cuLaunchKernel" in str(error), error  # noqa: PT017
+        else:
+            raise AssertionError(failing)
+        done = hal.create_semaphore()
+        done.signal(1 + failing)
+    assert device.close() == ()
 
 
 def case_a_wait_that_fails_is_repeated_by_python_i1(device):

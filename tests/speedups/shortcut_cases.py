@@ -12,6 +12,7 @@ import sys
 import threading
 import typing
 import weakref
+from collections import Counter
 from unittest import mock
 
 import numpy as np
@@ -60,6 +61,35 @@ def case_the_commonest_calls_take_no_python_q1(device):
     assert buffer.numpy().tolist() == [9] * 256
     assert numbers.numpy().tolist() == [1.5] * 16
     assert y.numpy().tolist() == [7 * i + 1 + 2 + 3 + 3 + 1 + 4 + 1 for i in range(4)]
+
+
+def case_a_recording_on_the_stream_takes_no_step_of_python_for_a_call_c4(device):
+    device = hal.create_device(f"{device.backend}?command_buffer=stream")
+    kernel, buffer = device.compile(SOURCE)["add"], warm(device)
+    x, y = device.upload(np.arange(4, dtype=np.int32)), device.upload(np.zeros(4, np.int32))
+    plain, slotted = device.record(), device.record(slots=1)
+    for commands, target in ((plain, y), (slotted, slotted.slots[0])):
+        with commands:
+            commands.fill(target, np.int32(3), size=16)
+            for _ in range(40):
+                commands.dispatch(kernel, grid=1, args=(x, target, 1, 0.0))
+            if commands is slotted:
+                commands.copy(target, buffer, size=16)
+                commands.update(buffer, np.ones(8, np.uint8), offset=16)
+    names, queue = Counter(), device.queue
+    for commands, bindings in ((plain, None), (slotted, [y])):
+        queue.execute(commands, bindings=bindings).wait()
+        sys.setprofile(
+            lambda frame, event, _: names.update([frame.f_code.co_name] * (event == "call"))
+        )
+        last = queue.execute(commands, bindings=bindings)
+        sys.setprofile(None)
+        last.wait()
+        assert names["replay"] == 2 * (commands is slotted)  # of the execution, and of its playback
+        assert not names & Counter(["fill", "launch", "copy_from_host"]), names
+        assert y.numpy().tolist() == [43, 83, 123, 163]
+    assert buffer.numpy()[:24].tolist() == [*y.numpy().view(np.uint8), *[1] * 8]
+    assert device.close() == ()
 
 
 def case_memory_of_an_alloca_notes_its_uses_m3(device):

@@ -1,10 +1,12 @@
 from collections.abc import Callable
+from typing import Any
 
 sources: int
 
 class Calls:
     users: int
     def __init__(self, *table: int) -> None: ...
+    def replay(self, stream: int, nodes: list[Any], start: int, end: int, /) -> int: ...
 
 class OwnedLock:
     def __enter__(self) -> bool: ...

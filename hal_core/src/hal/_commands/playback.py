@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 
 _EMPTY: Final = EmptyNode()
+_PLAIN: Final = (LaunchNode, FillNode)
+"""Nodes whose calls never block: a copy's may."""
 
 
 class _Calls:
@@ -147,31 +149,27 @@ class Playback:
         self._plan: Plan | None = None  # of a recording whose slots the C extension can bind
         self._plain = self._find_plain()
 
-    def _find_plain(self) -> LaunchNode | FillNode | InstancePool | Rebinder | None:
+    def _find_plain(self) -> list[Any] | InstancePool | Rebinder | None:
         """Return what the C extension needs for an execution; None if only Python can submit it.
 
-        That is the instances of a graph, or the one launch or fill of a recording, which needs
-        nothing from its execution but plain bindings.
+        That is the instances of a graph, or the launches and fills of a recording, which needs
+        nothing from its execution but, if it is one launch, plain bindings.
         """
         varies = self.temporaries() or self._host_copies or self._direct
         if varies or self.is_host or self.hosts or not self._functions:
             return None
-        device, function, node = self._device, self._functions[0], self._template.nodes[0]
-        slots = self._uses.count
+        nodes, slots = self._template.nodes, self._uses.count
         if slots:
-            self._plan = plan_of(self._rules, self._uses, self._template.nodes)
+            self._plan = plan_of(self._rules, self._uses, nodes)
         if self._lowering is not None:
-            calls = device._context.calls
+            calls = self._device._context.calls
             if calls is None or not calls.update_launch:
                 self._plan = None
             return self._pool if not slots or self._plan is not None else None
-        is_plain = function in {device._launch, device._fill} or self._uses.sized
-        is_one = len(self._functions) == 1 and is_plain
-        if not is_one or not isinstance(node, (LaunchNode, FillNode)):
-            return None
         if not slots:
-            return node
-        if self._plan is None or not isinstance(node, LaunchNode) or node.shared_memory:
+            return nodes if all(isinstance(each, _PLAIN) for each in nodes) else None
+        is_one = len(nodes) == 1 and isinstance(nodes[0], LaunchNode)
+        if self._plan is None or not is_one or nodes[0].shared_memory:
             return None
         return self._plan.of_launch(self._template.copy())
 
@@ -238,11 +236,17 @@ class Playback:
             table = execution.table
             replica = execution.replica = self._template if table is None else self._take(table)
         functions, nodes = self._functions, replica.nodes
-        node = None
+        direct = self._device._context.direct
+        node, position = None, start
         try:
-            for position in range(start, end):
+            while True:
+                if direct is not None:
+                    position = direct.replay(stream, nodes, position, end)
+                if position == end:
+                    break
                 node = nodes[position]
                 functions[position](stream, *node)
+                position += 1
         except HalError as error:
             raise self._explain(error, nodes, node) from error
         if end == len(functions) and replica is not self._template:
@@ -353,3 +357,9 @@ class Playback:
             if each is node:
                 return placed(f"execute: {self._describe(command)}", error)
         return fresh(error)
+
+
+def go_on(stream: int, playback: Playback, start: int) -> None:
+    """Make the calls from `start` on of a recording without slots that C has begun."""
+    count = len(playback._functions)
+    playback.replay(_Execution(playback, None, count), stream, start, count)

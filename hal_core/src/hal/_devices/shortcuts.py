@@ -18,7 +18,7 @@ from hal._buffers.alloca import Deallocation, Give
 from hal._buffers.buffer import Buffer
 from hal._commands.command_buffer import CommandBuffer
 from hal._commands.instances import Instance, InstancePool, Lease, Replica
-from hal._commands.playback import Playback
+from hal._commands.playback import Playback, go_on
 from hal._devices import queue
 from hal._devices.queue import Queue
 from hal._engine import progress, shared_semaphore, timelines
@@ -45,7 +45,7 @@ from hal._memory.segment_pool import RECENT, Piece, Segment, SegmentPool
 from hal._memory.storage import MANY_USES, Handle, Storage, Transient
 from hal._memory.usage import DISPATCH, READ, TRANSFER_SOURCE, TRANSFER_TARGET, WRITE
 from hal._transfers.transfers import CHUNK, SMALL
-from hal.native import FillNode, LaunchNode, MemoryType
+from hal.native import CopyNode, FillNode, HostCopyNode, LaunchNode, MemoryType
 
 _CLASSES: Final[tuple[type, ...]] = (
     *(DeviceContext, DeviceCore, Event, EventPool, Extent, Kernel, Operation, Queue, Semaphore),
@@ -53,12 +53,14 @@ _CLASSES: Final[tuple[type, ...]] = (
     Ticket,
     *(
         CommandBuffer,
+        CopyNode,
         Handle,
         Heap,
         Instance,
         InstancePool,
         Lane,
         FillNode,
+        HostCopyNode,
         LaunchNode,
         Lease,
         Playback,
@@ -112,6 +114,7 @@ def install() -> None:
         "lock": timelines.lock,
         "complete_issue": complete,
         "retract": retract,
+        "go_on": go_on,
         "harvest_some": harvest_some,
         "harvest_mask": HARVEST_MASK,
         "budget": progress.BUDGET,
