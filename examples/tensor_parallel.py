@@ -5,6 +5,7 @@ by rows, so that each rank's product is a part of a sum, which an all-reduce com
 
     python examples/tensor_parallel.py                # three ranks, which this thread drives
     mpiexec -n 2 python examples/tensor_parallel.py   # two, over MPI
+    torchrun --nproc-per-node 2 examples/tensor_parallel.py cuda    # two GPUs, over NCCL
 """
 
 # ruff: noqa: S101 - an example shows and checks what it found
@@ -67,10 +68,16 @@ def matrices() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 def main() -> None:
     """Join what a launcher has started, or make three ranks here."""
-    size = hal.collectives.find_place().size
-    devices = [hal.create_device("cpu") for _ in range(1 if size > 1 else 3)]
-    here = hal.collectives.join_all
-    groups = [hal.collectives.join(devices[0])] if size > 1 else here(devices)
+    spec = sys.argv[1] if len(sys.argv) > 1 else "cpu"
+    place = hal.collectives.find_place()
+    if place.size > 1:
+        # Ranks that share a processor share it; each rank has a GPU of its own.
+        own = "" if spec == "cpu" else f":{place.local_rank or 0}"
+        devices = [hal.create_device(spec + own)]
+        groups = [hal.collectives.join(devices[0])]
+    else:
+        devices = [hal.create_device(spec) for _ in range(3)]
+        groups = hal.collectives.join_all(devices)
     work = [layer(group) for group in groups]
     hal.wait_all([submission for submission, _ in work], timeout=60)
     x, first, second = matrices()
@@ -78,8 +85,8 @@ def main() -> None:
     for group, (_, result) in zip(groups, work, strict=True):
         away = float(np.abs(result.numpy() - expected).max())
         assert away < 1e-3 * float(np.abs(expected).max()), away
-        place = f"rank {group.rank} of {group.size} ({group.provider})"
-        sys.stdout.write(f"{place}: off by {away:.1e}\n")  # at once: ranks share the output
+        who = f"rank {group.rank} of {group.size} ({group.provider})"
+        sys.stdout.write(f"{who}: off by {away:.1e}\n")  # at once: ranks share the output
     for each in (*groups, *devices):
         each.close()
 

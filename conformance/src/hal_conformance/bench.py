@@ -48,10 +48,16 @@ class Bench:
         return hal.create_device(self.spec, **{**self._parameters, **parameters})
 
     def device(self, number: int = 0) -> hal.Device:
-        """Return one of the devices that live as long as the run, opened on first use."""
+        """Return one of the devices that live as long as the run, opened on first use.
+
+        Where the backend has several, and the specification names none of them, they take turns.
+        """
         device = self._devices.get(number)
         if device is None:
-            device = self._devices[number] = self.open()
+            backend, mark, given = self.spec.partition("?")
+            several = [each for each in hal.devices() if each.backend == backend]
+            spec = f"{backend}:{number % len(several)}{mark}{given}" if several else self.spec
+            device = self._devices[number] = hal.create_device(spec, **self._parameters)
         return device
 
     def features(self) -> frozenset[str]:

@@ -66,7 +66,7 @@ def device(bench: Bench) -> hal.Device:
 
 @pytest.fixture
 def second_device(bench: Bench) -> hal.Device:
-    """Another device, opened from the same specification."""
+    """Another device: the next of the backend, or the same one once more where it has no other."""
     return bench.device(1)
 
 

@@ -21,7 +21,7 @@ def test_peers_are_there_or_refused_q4(
     """Q4: without the feature, another device's buffer is refused with a way round."""
     assert device.can_access(device)
     if "peer_access" in device.features:
-        assert device.can_access(second_device)  # opened from the same specification
+        assert device.can_access(second_device)
         return
     assert not device.can_access(second_device)
     with pytest.raises(UnimplementedError, match="through the host"):
