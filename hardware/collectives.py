@@ -284,6 +284,13 @@ class Steps:
         for stream in self.streams:
             self.rank.cuda.cuStreamSynchronize(stream)
 
+    def close(self) -> None:
+        """Give back what is not hal's."""
+        for stream in self.streams:
+            self.rank.cuda.cuStreamDestroy(stream)
+        for event in self.events:
+            self.rank.cuda.cuEventDestroy(event)
+
     def sides(self) -> dict[str, Side]:
         """Return the parts and the wholes."""
 
@@ -309,6 +316,7 @@ def overlap(rank: Rank) -> list[dict[str, Any]]:
         probe = Steps(rank, blocks, 0, 100 if quick else 20_000)
         parts = {name: side for name, side in probe.sides().items() if name.startswith("com")}
         took = measure(rank, parts, 2, 1 if quick else 3)
+        probe.close()
         each = took["communication"]["us"] / max(took["compute"]["us"], 1.0)
         # Every rank takes rank 0's numbers.
         given = rank.device.upload(np.array([probe.rounds[1] * each], np.float64))
@@ -318,6 +326,7 @@ def overlap(rank: Rank) -> list[dict[str, Any]]:
             backward = balanced * times
             steps = Steps(rank, blocks, backward // 2, backward)
             found = measure(rank, steps.sides(), 3, 2 if quick else 9)
+            steps.close()
             row: dict[str, Any] = {"kernels": name, "backward": f"{times} x communication"}
             for whose, prefix in (("hal", ""), ("by hand", "by hand, ")):
                 longer = max(

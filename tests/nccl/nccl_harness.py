@@ -38,6 +38,11 @@ def build(folder, provider):
 
 def run(folder, provider, *arguments):
     """Run the ranks' script over a driver; return what it has printed."""
+    return run_script(folder, provider, HERE / "ranks_in_threads.py", provider, *arguments)
+
+
+def run_script(folder, provider, *command):
+    """Run a script over a driver; return what it has printed."""
     library = build(folder, provider)
     environment = gpusim.environment(devices=4)
     if provider == "rccl":
@@ -45,7 +50,7 @@ def run(folder, provider, *arguments):
     environment[FACES[provider][2]] = str(library)
     environment["PYTHONFAULTHANDLER"] = "1"
     done = subprocess.run(
-        [sys.executable, str(HERE / "ranks_in_threads.py"), provider, *arguments],
+        [sys.executable, *map(str, command)],
         capture_output=True,
         text=True,
         timeout=LIMIT,

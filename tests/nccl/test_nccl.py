@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import nccl_harness
 import pytest
 
@@ -27,3 +30,15 @@ def test_failures_on_streams_g3(folder, provider, case):
 
 def test_ranks_meet_in_each_way_g4(folder, tmp_path):
     assert "done" in nccl_harness.run(folder, "nccl", "meeting", str(tmp_path))
+
+
+def test_the_measurements_of_hardware_run(folder, tmp_path):
+    """Small, with the ranks as threads: every part finds numbers for every side."""
+    script = Path(__file__).parents[2] / "hardware" / "collectives.py"
+    path = tmp_path / "found.json"
+    nccl_harness.run_script(folder, "nccl", script, "--threads", "--quick", "--json", path)
+    found = json.loads(path.read_text())
+    assert {row["kind"] for row in found["rates"]} >= {"all_reduce", "all_to_all"}
+    assert all({"hal", "raw"} <= set(row["sides"]) for row in found["rates"][:3])
+    assert all(row["hal"] > 0 and row["by hand"] > 0 for row in found["overlap"])
+    assert set(found["semaphore"]) == {"one process", "one process, shareable", "two processes"}
