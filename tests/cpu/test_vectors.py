@@ -3,6 +3,8 @@
 import numpy as np
 import pytest
 
+from hal._programs.scanner import scan
+from hal.native import CompileRequest
 from hal_cpu import _compile, _toolchain
 
 BLUR = """
@@ -118,3 +120,32 @@ def test_a_compiler_without_the_limits(lab, monkeypatch):
     p = lab.array(np.zeros(1), "i4")
     lab.run(kernel, 1, 1, p)
     assert p[0] == 7
+
+
+@pytest.mark.skipif(_toolchain.find_compiler().family != "gcc", reason="only GCC reports its loops")
+def test_what_gcc_makes_vectors_of():
+    """Counts loops instead of seconds: of the compiler, and of what it compiles."""
+    threads = """__global__ void kernel(float *p, float a) {
+  const int i = blockIdx.x * blockDim.x + threadIdx.x;
+  p[i] *= a;
+}"""
+    barrier = threads.replace("{", "{ p[blockIdx.x] = 1; __syncthreads();")
+    rounds = """
+__global__ void kernel(const float *p, float4 *q, int n) {
+  float4 sum = make_float4(0, 0, 0, 0);
+  for (int k = 0; k < n; k++) {
+    const float4 v = ((const float4 *)p)[threadIdx.x * n + k];
+    sum.x += v.x * v.x; sum.y += v.y * v.x; sum.z += v.z * v.x; sum.w += v.w * v.x;
+  }
+  q[threadIdx.x] = sum;
+}
+"""
+    logs = []
+    for source in (threads, barrier, rounds):
+        entries = scan(source, filename="user.cpp")
+        request = CompileRequest(source, "user.cpp", entries, "", options=("-fopt-info-optimized",))
+        _, log = _compile.compile_image(request, _compile.NATIVE, "")
+        logs.append(log)
+    assert ["loop vectorized" in log for log in logs] == [True, True, False]
+    # What is left beside the vectors stays a loop.
+    assert not any("completely unrolled" in log for log in logs)

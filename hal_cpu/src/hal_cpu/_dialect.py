@@ -72,6 +72,12 @@ _WARPS: Final = frozenset(
 )
 _BARRIERS: Final = frozenset({"__syncthreads"}) | _WARPS
 _THREAD: Final = frozenset({"threadIdx", "blockIdx", "blockDim", "gridDim"}) | _BARRIERS
+_VECTORS: Final = frozenset(
+    _WORD.findall(
+        """int2 int4 uint2 uint4 float2 float4 double2 double4 half2 __half2 nv_bfloat162
+        __nv_bfloat162"""
+    )
+)
 # Words before a parenthesis that is not a function's.
 _KEYWORDS: Final = frozenset(
     _WORD.findall(
@@ -223,6 +229,8 @@ def rewrite(request: CompileRequest, foreign: str, features: str, *, loops: bool
             # `(void)` must go.
             edits.append(_Edit(entry.parameters_start, entry.parameters_end, hidden))
         way = "hal_each" if body.isdisjoint(with_barriers) else "hal_side_by_side"
+        if way == "hal_each" and body & {"for", "while"} and body & _VECTORS:
+            way = "hal_each_with_vectors"
         if loops and not foreign and body & with_barriers <= {"__syncthreads"}:
             regions = _regions.split(
                 text.kernels[entry.name].tokens,

@@ -37,10 +37,11 @@ template <class T, bool alone> struct hal_restrict { typedef T type; };
 template <class T> struct hal_restrict<T *, true> { typedef T *__restrict type; };
 
 enum { hal_few = 0x7fffffff - 1024 };  // threads in a direction that can be counted with an int
-enum { hal_each, hal_side_by_side, hal_by_itself };
+enum { hal_each, hal_each_with_vectors, hal_side_by_side, hal_by_itself };
 template <int way, unsigned long long alone, auto F> struct hal_kernel_of;
 
-// `way`: threads run one by one, side by side, or the kernel runs its block by itself. `alone`: a bit for each of the
+// `way`: threads run one by one (with loops over vectors of their own or without), side by side, or the kernel runs its
+// block by itself. `alone`: a bit for each of the
 // first 64 parameters that is marked `__restrict__`.
 template <int way, unsigned long long alone, bool tell, class... A,
           void (*F)(const hal_thread_of<tell> &, A...)>
@@ -98,7 +99,7 @@ struct hal_kernel_of<way, alone, F> {
       const int end = (int)(start + bx);
       for (unsigned int z = 0; z < bz; z++)
         for (unsigned int y = 0; y < by; y++)
-          for (int index = (int)start; index < end; index++) {
+          HAL_NOT_UNROLLED for (int index = (int)start; index < end; index++) {
             const unsigned int x = (unsigned int)index - start;
             const hal_thread_of<tell> thread{{x, y, z}, {cx, cy, cz}, {bx, by, bz}, {gx, gy, gz}, worker};
             if constexpr (tell) hal_thread = thread;
@@ -140,17 +141,24 @@ struct hal_kernel_of<way, alone, F> {
       loops<small>(launch, worker, first, last, arguments...);
   }
   // Not to be inlined: `__restrict__` counts for parameters of a function only.
+#define HAL_FAST(name, attributes)                                                                                   \
+  attributes static void name(const hal_launch *launch, hal_worker *worker, unsigned long long first,                \
+                              unsigned long long last,                                                               \
+                              typename hal_restrict<A, (I < 64 && (alone >> I % 64 & 1))>::type... arguments) {      \
+    all<true>(launch, worker, first, last, arguments...);                                                            \
+  }
   template <unsigned... I> struct fast_of {
-    __attribute__((noinline)) static void run(
-        const hal_launch *launch, hal_worker *worker, unsigned long long first, unsigned long long last,
-        typename hal_restrict<A, (I < 64 && (alone >> I % 64 & 1))>::type... arguments) {
-      all<true>(launch, worker, first, last, arguments...);
-    }
+    HAL_FAST(run, __attribute__((noinline)))
+    // GCC would make vectors of the rounds of a thread's own loop, with a lane for each round, and then none of the
+    // vectors that the thread handles in it: a product of matrices takes six times as long.
+    HAL_FAST(run_with_vectors, __attribute__((noinline, optimize("no-tree-loop-vectorize"))))
   };
+#undef HAL_FAST
   template <unsigned... I>
   static HAL_INLINE void fast(const hal_launch *launch, hal_worker *worker, unsigned long long first,
                               unsigned long long last, hal_indices<I...>) {
-    fast_of<I...>::run(launch, worker, first, last, argument<A>(launch, hal_parameters_of.offset[I])...);
+    constexpr auto run = way == hal_each_with_vectors ? fast_of<I...>::run_with_vectors : fast_of<I...>::run;
+    run(launch, worker, first, last, argument<A>(launch, hal_parameters_of.offset[I])...);
   }
   // For grids that hardly anybody has: it is to take the compiler little time. (clang ignores the level.)
   template <unsigned... I>

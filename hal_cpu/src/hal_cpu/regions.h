@@ -77,7 +77,7 @@ static HAL_INLINE bool hal_leave(const unsigned char *left, short *lasts, int th
   if (const hal_span hal_here = span; true)                                                         \
     for (int hal_z = 0, hal_row = 0, hal_i0 = 0; hal_z < hal_size_z; hal_z++)                       \
       for (int hal_y = 0; hal_y < hal_size_y; hal_y++, hal_row++, hal_i0 += hal_size_x)           \
-        for (int hal_index = hal_first + hal_here.first,                                            \
+        HAL_NOT_UNROLLED for (int hal_index = hal_first + hal_here.first,                           \
                  hal_end = hal_first + (returns ? hal_least(hal_here.last, hal_lasts[hal_row]) : hal_here.last); \
              hal_index < hal_end; hal_index++) {                                                    \
           const int hal_x = hal_index - hal_first;                                                  \
