@@ -328,6 +328,7 @@ def overlap(rank: Rank) -> list[dict[str, Any]]:
             found = measure(rank, steps.sides(), 3, 2 if quick else 9)
             steps.close()
             row: dict[str, Any] = {"kernels": name, "backward": f"{times} x communication"}
+            row |= {"layers": steps.layers, "gradient": steps.gradients[0].size}
             for whose, prefix in (("hal", ""), ("by hand", "by hand, ")):
                 longer = max(
                     found[f"{prefix}{part}"]["us"] for part in ("compute", "communication")

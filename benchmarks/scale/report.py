@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -20,6 +21,8 @@ LARGE = model.DEFAULT
 SMALL = LARGE._replace(compute=LARGE.compute / 10)
 FAST = LARGE._replace(save=5.0)
 SEEDS = (1, 2, 3)
+QUIET = LARGE._replace(stalls=0.0, spread=1e-12)
+MEASURED = Path(__file__).resolve().parents[2] / "hardware" / "collectives-2-h200.json"
 Lines = dict[str, tuple[Sequence[float], Sequence[float], str]]
 
 
@@ -43,6 +46,50 @@ def draw(path: Path, title: str, x: str, y: str, lines: Lines, scale: str = "lin
     figure.tight_layout()
     figure.savefig(path, metadata={"Software": None})
     plt.close(figure)
+
+
+def measured(folder: Path) -> None:
+    """Compare the model with what two GPUs have taken."""
+    found = json.loads(MEASURED.read_text(encoding="utf-8"))
+    alone = [row for row in found["rates"] if row["kind"] == "all_reduce" and row["calls"] > 1]
+    sizes = [row["bytes"] for row in alone]
+    said = [1e6 * model.all_reduce(2, size, "ring") for size in sizes]
+    rows = [
+        (
+            f"{size:,}",
+            f"{row['sides']['hal']['us']:.1f}",
+            f"{us:.1f}",
+            f"{us / row['sides']['hal']['us']:.2f}",
+        )
+        for size, row, us in zip(sizes, alone, said, strict=True)
+    ]
+    table("Two H200, all-reduces in a row, us", ("bytes", "measured", "model", "ratio"), rows)
+    lines: Lines = {"model": (sizes, said, "-")}
+    for side in alone[0]["sides"]:
+        lines[side] = (sizes, [row["sides"][side]["us"] for row in alone], "o")
+    draw(folder / "measured.png", "All-reduce of two H200", "bytes", "us", lines, "log")
+    rows = []
+    for row in found["overlap"]:
+        parts = row["sides"]
+        constants = QUIET._replace(
+            compute=parts["compute"]["us"] / 1e6, gradient=row["layers"] * row["gradient"]
+        )
+        taken = model.training_steps(
+            2, row["gradient"], "ring", np.random.default_rng(1), 1, constants
+        )
+        us, real = 1e6 * float(taken.mean()), parts["hal"]["us"]
+        rows.append(
+            (
+                f"{row['kernels']}, {row['backward']}",
+                f"{parts['compute']['us']:.0f}",
+                f"{parts['communication']['us']:.0f}",
+                f"{real:.0f}",
+                f"{us:.0f}",
+                f"{us / real:.2f}",
+            )
+        )
+    heads = ("kernels, backward pass", "compute", "communication", "step", "model", "ratio")
+    table("A step of two H200, us", heads, rows)
 
 
 def collectives(folder: Path) -> None:
@@ -159,5 +206,5 @@ def timeouts(folder: Path) -> None:
 if __name__ == "__main__":
     mpl.use("agg")
     where = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).parent
-    for part in (collectives, steps, checkpoints, timeouts):
+    for part in (measured, collectives, steps, checkpoints, timeouts):
         part(where)

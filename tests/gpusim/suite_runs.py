@@ -198,9 +198,10 @@ def perform(
     `arguments` are tests by their ids, and more options of pytest's. While it
     runs, `started` holds the id of the process, which leads a group of its own.
     """
-    settings: dict[str, object] = {}
+    # Tests of several devices take two, or one that is opened several times.
+    settings: dict[str, object] = {"devices": 1 if run.mode == "stream" else 2}
     if run.seed is not None:
-        settings = {"mode": "stepped", "seed": run.seed}
+        settings |= {"mode": "stepped", "seed": run.seed}
     found = environment(run.backend, **settings)
     found["HAL_SPEEDUPS"] = "0" if run.plain else "require"
     if run.programs:
