@@ -181,6 +181,24 @@ static enum answer launch_one(const struct execution *self, PyObject *rebinder, 
   return answer;
 }
 
+/* Make the calls of a recording's launches and fills. */
+static enum answer launch_all(const struct execution *self, PyObject *nodes, PyObject **result) {
+  Py_ssize_t count = PyList_GET_SIZE(nodes), made = 0, read = 0;
+  struct native_call call = {.kind = CALL_NODES}, *all = PyMem_Malloc((size_t)count * sizeof *all);
+  enum answer answer = NOT_MINE;
+  while (all && read < count && read_node(PyList_GET_ITEM(nodes, read), &all[read])) read++;
+  call.nodes.all = all;
+  call.nodes.count = count;
+  call.nodes.made = &made;
+  call.nodes.rest = PyTuple_Pack(2, self->playback, engine.zero);
+  if (read == count && call.nodes.rest)
+    answer = submit(self->queue, names_of.execute, &call, self->playback, self->order, result);
+  if (answer == NOT_MINE) PyErr_Clear();
+  Py_XDECREF(call.nodes.rest);
+  PyMem_Free(all);
+  return answer;
+}
+
 enum answer execute(PyObject *queue, PyObject *commands, PyObject *given, const struct order *order,
                     PyObject **result) {
   PyObject *device = device_of(queue);
@@ -206,12 +224,7 @@ enum answer execute(PyObject *queue, PyObject *commands, PyObject *given, const 
   } else if (PyList_GET_SIZE(plain) == 1) {
     if (read_node(PyList_GET_ITEM(plain, 0), &call)) answer = submit(queue, names_of.execute, &call, playback, order, result);
   } else {
-    call.kind = CALL_NODES;
-    call.nodes.list = plain;
-    if ((call.nodes.rest = PyTuple_Pack(2, playback, engine.zero)))
-      answer = submit(queue, names_of.execute, &call, playback, order, result);
-    PyErr_Clear();
-    Py_XDECREF(call.nodes.rest);
+    answer = launch_all(&self, plain, result);
   }
   Py_DECREF(playback);
   return answer;

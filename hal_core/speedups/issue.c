@@ -66,9 +66,9 @@ static long long in_flight(PyObject *queue) {
   return number(queue, StreamQueue__launched) - number(queue, StreamQueue__retired);
 }
 
-/* Return whether an operation has room with so many launches in flight on its queue. */
-static bool fits(const struct issue *self, long long most) {
-  return in_flight(self->queue) + 1 + self->more + PyTuple_GET_SIZE(self->waits) <= most;
+/* How many launches are in flight on an operation's queue with it. */
+static long long with_it(const struct issue *self) {
+  return in_flight(self->queue) + 1 + self->more + PyTuple_GET_SIZE(self->waits);
 }
 
 /* Return whether so few launches are in flight that another one may keep the interpreter lock. Half of what all
@@ -76,24 +76,24 @@ static bool fits(const struct issue *self, long long most) {
  * first, because mostly few of them are at work. */
 static bool is_low(const struct issue *self) {
   enum { EACH = 16, MANY = 32 };
-  long long half = self->calls->most_launches / 2;
-  if (!fits(self, number(self->queue, StreamQueue__limit))) return false;
-  if (!half || (self->is_empty && !PyTuple_GET_SIZE(self->waits)) || fits(self, EACH)) return true;
+  long long half = self->calls->most_launches / 2, needed = with_it(self);
+  if (needed > number(self->queue, StreamQueue__limit)) return false;
+  if (!half || (self->is_empty && !PyTuple_GET_SIZE(self->waits)) || needed <= EACH) return true;
   PyObject *queues = get(self->context, DeviceContext_queues);
   Py_ssize_t count = PyList_GET_SIZE(queues);
   if (!count || count > MANY) return false; /* none: it is closed */
   long long others = -in_flight(self->queue);
   for (Py_ssize_t i = 0; i < count; i++) others += in_flight(PyList_GET_ITEM(queues, i));
-  return fits(self, half / count) || fits(self, half - others);
+  return needed <= half / count || needed <= half - others;
 }
 
-/* Return whether a native call may block: others fill the stream, too, or it is full enough. */
-static bool may_block(const struct issue *self) {
-  return is_true(self->queue, StreamQueue__shown) || !is_low(self);
+/* Whether a native call may block: others fill the stream, too, or it is full enough. */
+static bool may_block(const struct issue *self, bool low) {
+  return !low || is_true(self->queue, StreamQueue__shown);
 }
 
 bool prepare_to_let_go(struct issue *self) {
-  if (!may_block(self)) return true;
+  if (!may_block(self, is_low(self))) return true;
   if (!is_none(self->queue, StreamQueue__borrowed)) return false; /* its owner may be capturing it (O1) */
   self->held = new_list(PyTuple_GET_SIZE(self->waits));
   return self->held;
@@ -110,10 +110,14 @@ bool has_room(struct issue *self, Py_ssize_t length, struct drops *drops) {
     return false;
   if (PyDict_GET_SIZE(get(context, DeviceContext_starved))) return false;
   long long limit = number(queue, StreamQueue__limit);
-  bool is_due = !self->held || !(number(queue, StreamQueue__sequence) & EACH_SO_MANY) || !fits(self, limit);
-  if (is_due && !is_low(self)) retire_some(queue, drops);
-  self->lets_go = may_block(self);
-  return fits(self, limit) && (self->held || !self->lets_go);
+  bool low = is_low(self);
+  bool is_due = !self->held || !(number(queue, StreamQueue__sequence) & EACH_SO_MANY) || with_it(self) > limit;
+  if (is_due && !low) {
+    retire_some(queue, drops);
+    low = is_low(self);
+  }
+  self->lets_go = may_block(self, low);
+  return (low || with_it(self) <= limit) && (self->held || !self->lets_go);
 }
 
 /* Return whether a queue of another device has events in memory, or this one has: no stream of the one
@@ -207,6 +211,16 @@ static int change_pool(const struct calls *calls, const struct native_call *call
   return status;
 }
 
+/* Make the calls of a recording until one fails. */
+static int make_calls(const struct calls *calls, const struct native_call *call, void *stream) {
+  int status = 0;
+  for (Py_ssize_t i = 0; !status && i < call->nodes.count; i++) {
+    status = make_call(calls, &call->nodes.all[i], stream);
+    *call->nodes.made += !status;
+  }
+  return status;
+}
+
 int make_call(const struct calls *calls, const struct native_call *call, void *stream) {
   if (call->kind == CALL_NONE) return 0;
   if (call->kind == CALL_ALLOCATE || call->kind == CALL_FREE) return change_pool(calls, call, stream);
@@ -269,7 +283,7 @@ static void enqueue(struct work *self) {
   for (; self->waited < self->count; self->waited++)
     if (wait_for(self->calls, self->stream, self->waits[self->waited])) return;
   int status = make_call(self->calls, self->call, self->stream);
-  self->is_called = !status || (self->call->kind == CALL_NODES && made_of(self->call));
+  self->is_called = !status || (self->call->kind == CALL_NODES && *self->call->nodes.made);
   if (!status) self->is_recorded = !self->event || !record(self->calls, self->event, self->stream);
 }
 
@@ -319,7 +333,8 @@ static void enqueue_alone(struct issue *self, struct work *work) {
 /* Leave an operation to `complete_issue`: all of it is on the stream but an event, if that is NULL, and the rest of
  * a recording's calls. */
 static void hand_over(struct issue *self, const struct native_call *call, PyObject *event) {
-  bool has_rest = call->kind == CALL_NODES && made_of(call) <= self->more;
+  bool has_rest = call->kind == CALL_NODES && *call->nodes.made < call->nodes.count;
+  if (has_rest) Py_SETREF(PyTuple_GET_ITEM(call->nodes.rest, 1), PyLong_FromSsize_t(*call->nodes.made));
   put(self->operation, Operation__function, Py_NewRef(has_rest ? engine.go_on : Py_None)); /* only the device's are */
   put(self->operation, Operation__arguments, Py_NewRef(has_rest ? call->nodes.rest : engine.empty));
   if (event) put(self->operation, Operation__shared, Py_NewRef(event));

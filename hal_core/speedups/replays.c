@@ -10,23 +10,6 @@ bool read_node(PyObject *node, struct native_call *call) {
   return call->launch.grid[0] && call->launch.grid[1] && call->launch.grid[2];
 }
 
-Py_ssize_t made_of(const struct native_call *call) {
-  return PyLong_AsSsize_t(PyTuple_GET_ITEM(call->nodes.rest, 1));
-}
-
-int make_calls(const struct calls *calls, const struct native_call *call, void *stream) {
-  Py_ssize_t made = 0;
-  int status = 0;
-  while (!status && made < PyList_GET_SIZE(call->nodes.list)) {
-    struct native_call next;
-    PyObject *node = PyList_GET_ITEM(call->nodes.list, made);
-    status = read_node(node, &next) ? make_call(calls, &next, stream) : -1;
-    made += !status;
-  }
-  Py_SETREF(PyTuple_GET_ITEM(call->nodes.rest, 1), PyLong_FromSsize_t(made));
-  return status;
-}
-
 /* replay(stream, nodes, start, end): make the calls of nodes from `start` on, up to the first that has no function
  * here or fails, and return its place: Python makes that one. In parts, since the interpreter lock is let go. */
 PyObject *replay(PyObject *object, PyObject *const *args, Py_ssize_t count) {

@@ -210,7 +210,9 @@ struct native_call {
     } launch;
     void *graph;
     struct {
-      PyObject *list, *rest; /* rest: (playback, how many calls are made), for `go_on` */
+      const struct native_call *all;
+      Py_ssize_t count, *made;
+      PyObject *rest; /* what `go_on` takes: (playback, how many are made), which is set if it is needed */
     } nodes;
     struct {
       size_t size;
@@ -226,10 +228,6 @@ struct native_call {
 
 /* Make a native call; the status is the driver's, or -1. */
 int make_call(const struct calls *calls, const struct native_call *call, void *stream);
-
-/* Make the calls of a recording's launches and fills until one fails, and note how many are made. */
-int make_calls(const struct calls *calls, const struct native_call *call, void *stream);
-Py_ssize_t made_of(const struct native_call *call);
 
 /* Calls.replay */
 PyObject *replay(PyObject *calls, PyObject *const *args, Py_ssize_t count);

@@ -62,8 +62,7 @@ static bool prepare(struct issue *self, PyObject *kind, PyObject *resources, con
  * no other lock goes with it. */
 static bool may_let_go(const struct native_call *call, const struct order *order, const struct effect *effect) {
   if (effect->lock || order->uses) return false;
-  return call->kind != CALL_REBOUND && call->kind != CALL_NODES && call->kind != CALL_ALLOCATE &&
-         call->kind != CALL_FREE;
+  return call->kind != CALL_REBOUND && call->kind != CALL_ALLOCATE && call->kind != CALL_FREE;
 }
 
 /* Retire now and then, as the Python engine does, so that memory comes back. */
@@ -92,7 +91,7 @@ enum answer submit_with(PyObject *queue, PyObject *kind, const struct native_cal
                         PyObject *resources, const struct order *order, struct effect *effect,
                         PyObject **result) {
   struct issue self = {.queue = queue, .context = get(queue, StreamQueue__context), .is_empty = call->kind == CALL_NONE};
-  if (call->kind == CALL_NODES) self.more = PyList_GET_SIZE(call->nodes.list) - 1;
+  if (call->kind == CALL_NODES) self.more = call->nodes.count - 1;
   PyObject *lock = effect->lock;
   if (!prepare(&self, kind, resources, order) ||
       (may_let_go(call, order, effect) && !prepare_to_let_go(&self)) || (lock && !enter_lock(lock))) {

@@ -65,31 +65,35 @@ def case_an_event_of_what_a_signal_issues_is_not_recorded_s7(device):
 def case_a_launch_of_a_recording_that_fails_is_repeated_by_python_c4(device):
     """What is on the stream stays, and runs once; if it fails again the operation fails."""
     device = hal.create_device(f"{device.backend}?command_buffer=stream")
-    kernel, buffer = device.compile(SOURCE)["add"], warm(device)
-    x, y = device.upload(np.arange(4, dtype=np.int32)), device.upload(np.zeros(4, np.int32))
-    with device.record() as commands:
-        commands.fill(buffer, 7)
-        for number in (1, 10, 100):
-            commands.dispatch(kernel, grid=1, args=(x, y, number, 0.0))
-    device.queue.execute(commands).wait(30)
-    sim = fails("cuLaunchKernel", 1, device)
-    done = hal.create_semaphore()
-    device.queue.execute(commands, signal=done.at(1))
-    assert not sim.fail_none()
-    done.wait(1, 30)
-    assert y.numpy().tolist() == [222, 228, 234, 240]
-    for failing in (1, 2, 3):  # which of them
-        for again in range(failing, failing + 3):  # twice in C, and once in Python
-            sim.fail("cuLaunchKernel", again, FAILED)
-        broken = device.queue.execute(commands, signal=done.at(1 + failing))
-        try:
-            broken.wait(30)
-        except hal.errors.OperationError as error:
-            assert f"command {failing} of 4, dispatch: cuLaunchKernel" in str(error), error  # noqa: PT017
-        else:
-            raise AssertionError(failing)
-        done = hal.create_semaphore()
-        done.signal(1 + failing)
+    kernel, buffer, shown = device.compile(SOURCE)["add"], warm(device), device.create_queue()
+    assert shown.stream_handle  # so C makes its calls with a claim, without the locks
+    for queue in (device.queue, shown):
+        x, y = device.upload(np.arange(4, dtype=np.int32)), device.upload(np.zeros(4, np.int32))
+        with device.record() as commands:
+            commands.fill(buffer, 7)
+            for number in (1, 10, 100):
+                commands.dispatch(kernel, grid=1, args=(x, y, number, 0.0))
+        queue.execute(commands).wait(30)
+        for failing in (1, 2, 3):  # which of them
+            done = hal.create_semaphore()
+            sim = fails("cuLaunchKernel", 0, device)
+            sim.fail("cuLaunchKernel", failing, FAILED)
+            queue.execute(commands, signal=done.at(1))
+            assert not sim.fail_none()
+            done.wait(1, 30)
+            assert y.numpy().tolist() == [(1 + failing) * (111 + 3 * each) for each in range(4)]
+        for failing in (1, 2, 3):
+            for again in range(failing, failing + 3):  # twice in C, and once in Python
+                sim.fail("cuLaunchKernel", again, FAILED)
+            try:
+                queue.execute(commands, signal=done.at(1 + failing)).wait(30)
+            except hal.errors.OperationError as error:
+                what = f"command {failing} of 4, dispatch: cuLaunchKernel"
+                assert what in str(error), error  # noqa: PT017
+            else:
+                raise AssertionError(failing)
+            done = hal.create_semaphore()
+            done.signal(1 + failing)
     assert device.close() == ()
 
 
