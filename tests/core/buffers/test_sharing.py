@@ -168,8 +168,12 @@ if __name__ == "__main__":
     try:
         turn.wait(3, 60)
     except hal.errors.ProcessLostError as error:
-        print(str(error).replace(str(child.pid), "N"))
+        print(str(error).replace(str(child.pid), "N"), flush=True)
     child.join()
+    child = multiprocessing.get_context("fork").Process(target=print, args=("forked",))
+    child.start()
+    child.join()
+    assert child.exitcode == 0
 """
 
 
@@ -188,6 +192,7 @@ def test_arguments_of_multiprocessing_are_shared_m2(tmp_path, method):
     assert done.returncode == 0, done.stderr
     assert done.stdout == (
         "process N, which shared it, has ended with ZeroDivisionError('division by zero')\n"
+        "forked\n"
     )
     assert done.stderr.count("Traceback") == 1, done.stderr  # of the second child
 

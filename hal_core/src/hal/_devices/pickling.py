@@ -6,6 +6,8 @@ another host, is refused as for every object of hal (`hal._base.process`).
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import sys
 from typing import TYPE_CHECKING, Any, Final
 
@@ -13,6 +15,7 @@ from hal._buffers.buffer import Buffer
 from hal._devices import lifecycle
 from hal._devices.create import create_device
 from hal._engine.shared_semaphore import SharedSemaphore, open_semaphore
+from hal.errors import ClosedError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,12 +31,34 @@ _opened: Final[dict[tuple[str, int], Device]] = {}
 def register() -> None:
     """Teach the pickler of `multiprocessing`, and hear how a process of it ends; imports that."""
     from multiprocessing import util  # noqa: PLC0415 - of programs that share
+    from multiprocessing.process import BaseProcess  # noqa: PLC0415
     from multiprocessing.reduction import ForkingPickler  # noqa: PLC0415
 
     _hear_of_end(None)
     util.register_after_fork(register, _hear_of_end)  # a child of a fork server forgets the first
+    start: Callable[..., int] = BaseProcess._bootstrap  # type: ignore[attr-defined]
+
+    def bootstrap(child: BaseProcess, parent_sentinel: object = None) -> int:
+        child.run = functools.partial(_run, child.run)  # type: ignore[method-assign]
+        return start(child, parent_sentinel)
+
+    BaseProcess._bootstrap = bootstrap  # type: ignore[attr-defined]
     ForkingPickler.register(Buffer, _reduce_buffer)
     ForkingPickler.register(SharedSemaphore, _reduce_semaphore)
+
+
+def _run(run: Callable[[], None]) -> None:
+    """Run the function of a child of `multiprocessing`; note what it raises as Python does.
+
+    Its end is too late: from Python 3.13 on the exception has been printed and forgotten by then.
+    """
+    try:
+        run()
+    except SystemExit:
+        raise
+    except BaseException as error:
+        sys.last_value = error
+        raise
 
 
 def _hear_of_end(_: object) -> None:
@@ -43,17 +68,12 @@ def _hear_of_end(_: object) -> None:
 
 
 def _end() -> None:
-    """Do in a child of `multiprocessing` what Python does when a program ends.
-
-    `multiprocessing` prints what its function raised, and ends some children without `atexit`.
-    """
+    """Close everything in a child of `multiprocessing`, of which some end without `atexit`."""
     from multiprocessing import parent_process  # noqa: PLC0415
 
     if parent_process() is not None:
-        error = sys.exception()
-        if error is not None and not isinstance(error, SystemExit):
-            sys.last_value = error
-        lifecycle.close_all()
+        with contextlib.suppress(ClosedError):  # it was forked, and has nothing open
+            lifecycle.close_all()
 
 
 def _reduce_semaphore(semaphore: SharedSemaphore) -> tuple[Callable[..., Any], tuple[Any, ...]]:
