@@ -137,9 +137,10 @@ bool enter(void) { return enter_lock(engine.lock); }
 void leave(void) { leave_lock(engine.lock); }
 
 enum answer leave_to_python(PyObject *function, PyObject *first, PyObject *second) {
+  enum { TRIES = 8 }; /* no loop without end: a signal's handler may raise each time */
   PyObject *type, *error, *trace;
   PyErr_Fetch(&type, &error, &trace);
-  for (int i = 0; i < 2; i++) {
+  for (int i = 0; i < TRIES; i++) {
     PyObject *done = PyObject_CallFunctionObjArgs(function, first, second, NULL);
     if (done) {
       Py_DECREF(done);

@@ -155,8 +155,8 @@ void leave(void);
 bool enter_lock(PyObject *lock);
 void leave_lock(PyObject *lock);
 
-/* Call the engine for what is left to do, once more if an interrupt ends the call: nobody else would
- * do it. RAISED if it raised, or if an exception was set before, which stays. No lock held. */
+/* Call the engine for what is left to do, again if an interrupt ends the call, a few times: nobody else
+ * would do it, and the engine keeps what it has begun, but not a call that ends as it begins. RAISED if it raised, or if an exception was set before, which stays. No lock held. */
 enum answer leave_to_python(PyObject *function, PyObject *first, PyObject *second);
 
 /* Objects whose references are dropped once the lock is released. */

@@ -46,26 +46,33 @@ def warm(device):
 
 
 class Interrupt:
-    """Raise KeyboardInterrupt, once, where one of some Python functions of hal begins."""
+    """Raise KeyboardInterrupt, so many times, where one of some Python functions of hal begins."""
 
-    def __init__(self, *names):
+    def __init__(self, *names, times=1):
         self.names = names
-        self.has_come = False
+        self.left = times
 
     def __enter__(self):
+        sys.settrace(self._trace)
         sys.setprofile(self._note)
         return self
 
     def __exit__(self, kind, *_):
         sys.setprofile(None)
-        assert self.has_come
+        sys.settrace(None)
+        assert self.left == 0
         assert kind is KeyboardInterrupt
         return True
 
     def _note(self, frame, event, _):
-        if event == "call" and not self.has_come and frame.f_code.co_qualname in self.names:
-            self.has_come = True
+        if event == "call" and self.left and frame.f_code.co_qualname in self.names:
+            self.left -= 1
             raise KeyboardInterrupt
+
+    def _trace(self, frame, event, _):
+        if event == "exception":  # the interpreter has dropped the profile function that raised
+            sys.setprofile(self._note)
+        return self._trace
 
 
 def fails(function, calls, device):
