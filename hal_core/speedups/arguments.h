@@ -6,10 +6,12 @@
 
 /* X(name): the keywords that shortcuts know, and the names of methods. */
 #define NAMES(X)                                                                                   \
-  X(add) X(alloca) X(args) X(bindings) X(block) X(copy) X(dealloca) X(dispatch) X(dtype) X(execute)     \
-  X(fill) X(grid) X(locked) X(memory) X(offset) X(queue) X(read) X(reads) X(shared_memory) X(signal)   \
-  X(size) X(source_offset) X(target_offset) X(timeout) X(wait) X(write) X(writes) X(_download)         \
-  X(_execute) X(_upload)
+  X(acquire) X(add) X(all_gather) X(all_reduce) X(alloca) X(args) X(barrier) X(bindings)           \
+  X(block) X(broadcast) X(copy) X(dealloca) X(dispatch) X(dtype) X(execute) X(fill) X(grid)        \
+  X(group) X(locked) X(memory) X(offset) X(op) X(peer) X(queue) X(read) X(reads) X(receive)        \
+  X(reduce) X(reduce_scatter) X(release) X(root) X(send) X(shared_memory) X(signal) X(size)        \
+  X(source_offset) X(sum) X(target) X(target_offset) X(timeout) X(wait) X(write) X(writes)         \
+  X(_download) X(_execute) X(_upload)
 
 #define NAME_INDEX(name) NAME_##name,
 #define NAME_FIELD(name) PyObject *name;

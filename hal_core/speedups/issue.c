@@ -89,7 +89,7 @@ static bool is_low(const struct issue *self) {
 
 /* Whether a native call may block: others fill the stream, too, or it is full enough. */
 static bool may_block(const struct issue *self, bool low) {
-  return !low || is_true(self->queue, StreamQueue__shown);
+  return self->blocks || !low || is_true(self->queue, StreamQueue__shown);
 }
 
 bool prepare_to_let_go(struct issue *self) {
@@ -221,10 +221,20 @@ static int make_calls(const struct calls *calls, const struct native_call *call,
   return status;
 }
 
+/* Make a call of a group's library. */
+static int gather(const struct native_call *call, void *stream) {
+  uintptr_t words[MOST_WORDS];
+  memcpy(words, call->gather.words, sizeof words);
+  words[call->gather.stream] = (uintptr_t)stream;
+  int status = call->gather.function(words[0], words[1], words[2], words[3], words[4], words[5], words[6], words[7]);
+  return *call->gather.status = status == call->gather.fine ? 0 : status;
+}
+
 int make_call(const struct calls *calls, const struct native_call *call, void *stream) {
   if (call->kind == CALL_NONE) return 0;
   if (call->kind == CALL_ALLOCATE || call->kind == CALL_FREE) return change_pool(calls, call, stream);
   if (call->kind == CALL_GRAPH) return calls->launch_graph(call->graph, stream);
+  if (call->kind == CALL_GATHER) return gather(call, stream);
   if (call->kind == CALL_NODES) return make_calls(calls, call, stream);
   if (call->kind == CALL_REBOUND) {
     if (!call->rebound.instance)

@@ -23,6 +23,7 @@ struct issue {
   Py_ssize_t more; /* native launches besides one, and waits */
   bool is_empty; /* nothing is enqueued but waits and an event */
   bool has_lock; /* the timeline lock is held */
+  bool blocks;   /* its native call may block on any stream */
 
   /* For native calls that may block, and let the interpreter lock go */
   bool lets_go;
@@ -33,7 +34,7 @@ struct issue {
   PyObject *rest, *rest_of;
 };
 
-/* What an operation does to memory of allocas, besides its native call. */
+/* What an operation does besides its native call: to memory of allocas, or to its group. */
 struct effect {
   PyObject *lock; /* the heap's, held meanwhile; NULL: there is none */
   bool (*may)(struct effect *self, const struct issue *issue);          /* it changes nothing */

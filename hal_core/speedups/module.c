@@ -28,6 +28,15 @@ static PyObject *install_tracking(PyObject *module, PyObject *args) {
   Py_RETURN_NONE;
 }
 
+/* install_groups(classes, parts): take over hal.collectives' classes. */
+static PyObject *install_gathering(PyObject *module, PyObject *args) {
+  (void)module;
+  PyObject *classes, *parts;
+  if (!PyArg_ParseTuple(args, "O!O!", &PyDict_Type, &classes, &PyDict_Type, &parts)) return NULL;
+  if (install_groups(classes, parts) < 0) return NULL;
+  Py_RETURN_NONE;
+}
+
 /* use_lock(lock): use another timeline lock, that of a forked child. */
 static PyObject *replace_lock(PyObject *module, PyObject *lock) {
   (void)module;
@@ -38,6 +47,7 @@ static PyObject *replace_lock(PyObject *module, PyObject *lock) {
 static PyMethodDef functions[] = {
     {"install", install, METH_VARARGS, PyDoc_STR("Take over the engine's classes and constants.")},
     {"install_flow", install_tracking, METH_VARARGS, PyDoc_STR("Take over hal.flow's classes.")},
+    {"install_groups", install_gathering, METH_VARARGS, PyDoc_STR("Take over hal.collectives' classes.")},
     {"release", release_some, METH_VARARGS, PyDoc_STR("Issue what waits for a reached value.")},
     {"use_lock", replace_lock, METH_O, PyDoc_STR("Use another timeline lock.")},
     {NULL, NULL, 0, NULL},

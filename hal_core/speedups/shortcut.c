@@ -18,8 +18,12 @@ static const struct {
   const char *name;
   shortcut_function take;
 } known[] = {
+    {"all_gather", all_gather_shortcut},
+    {"all_reduce", all_reduce_shortcut},
     {"alloca", alloca_shortcut},
     {"at", at_shortcut},
+    {"barrier", barrier_shortcut},
+    {"broadcast", broadcast_shortcut},
     {"copy", copy_shortcut},
     {"dealloca", dealloca_shortcut},
     {"dispatch", dispatch_shortcut},
@@ -34,7 +38,11 @@ static const struct {
     {"read", read_shortcut},
     {"reads_add", add_read_shortcut},
     {"reads_check", check_read_shortcut},
+    {"receive", receive_shortcut},
+    {"reduce", reduce_shortcut},
+    {"reduce_scatter", reduce_scatter_shortcut},
     {"routine", routine_shortcut},
+    {"send", send_shortcut},
     {"signal", signal_shortcut},
     {"submission_wait", submission_wait_shortcut},
     {"submit", submit_shortcut},

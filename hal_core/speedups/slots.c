@@ -64,6 +64,14 @@ int install_flow(PyObject *classes) {
   return engine.waiting ? 0 : -1;
 }
 
+/* Take over hal.collectives' classes and functions (by name). Called once, if that is imported. */
+int install_groups(PyObject *classes, PyObject *parts) {
+  GROUP_CLASSES(SET)
+  GROUP_SLOTS(FIND)
+  if (!(engine.settle = part(parts, "settle"))) return -1;
+  return (engine.watched = part(parts, "watched")) ? 0 : -1;
+}
+
 /* Take over the engine's classes (by name) and other parts (by name). Called once. */
 int install_engine(PyObject *classes, PyObject *parts) {
   CORE_CLASSES(SET)
@@ -79,6 +87,7 @@ int install_engine(PyObject *classes, PyObject *parts) {
   if (!(engine.signal_again = part(parts, "signal_again"))) return -1;
   if (!(engine.signal_later = part(parts, "signal_later"))) return -1;
   if (!(engine.sleep = part(parts, "sleep"))) return -1;
+  if (!(engine.prepare = part(parts, "prepare"))) return -1;
   if (!(engine.put_off = part(parts, "put_off"))) return -1;
   if (!(engine.heappop = part(parts, "heappop"))) return -1;
   if (!(engine.issued = part(parts, "issued"))) return -1;

@@ -7,9 +7,22 @@
 
 #include <stdbool.h>
 
-/* X(class, slot): every slot that is read or written here. Those of hal.flow are found when that is
- * imported. */
-#define SLOTS(X) CORE_SLOTS(X) FLOW_SLOTS(X)
+/* X(class, slot): every slot that is read or written here. Those of hal.flow and of hal.collectives are
+ * found when these are imported. */
+#define SLOTS(X) CORE_SLOTS(X) FLOW_SLOTS(X) GROUP_SLOTS(X)
+#define GROUP_SLOTS(X)                                                                             \
+  X(Group, _batch)                                                                                 \
+  X(Group, _broken)                                                                                \
+  X(Group, _closed)                                                                                \
+  X(Group, _counts)                                                                                \
+  X(Group, _device)                                                                                \
+  X(Group, _direct)                                                                                \
+  X(Group, _flights)                                                                               \
+  X(Group, _records)                                                                               \
+  X(Group, _refused)                                                                               \
+  X(Group, _turn)                                                                                  \
+  X(Group, _turns)                                                                                 \
+  X(Group, lock)
 #define CORE_SLOTS(X)                                                                                   \
   X(StreamQueue, _backlog)                                                                         \
   X(StreamQueue, _borrowed)                                                                        \
@@ -117,6 +130,17 @@
   X(Extent, _shape)                                                                                \
   X(Extent, _size)                                                                                 \
   X(Extent, _storage)                                                                              \
+  X(GroupLaunch, _signals)                                                                         \
+  X(GroupLaunch, _storages)                                                                        \
+  X(GroupLaunch, _waits)                                                                           \
+  X(GroupLaunch, begun)                                                                            \
+  X(GroupLaunch, ended)                                                                            \
+  X(GroupLaunch, ordered)                                                                          \
+  X(GroupLaunch, queue)                                                                            \
+  X(GroupLaunch, step)                                                                             \
+  X(GroupLaunch, submission)                                                                       \
+  X(GroupLaunch, turn)                                                                             \
+  X(GroupLaunch, work)                                                                             \
   X(Storage, _heap)                                                                                \
   X(Storage, _ticket)                                                                              \
   X(Storage, address)                                                                              \
@@ -278,8 +302,9 @@ static inline long long number(PyObject *object, enum slot slot) {
   return PyLong_AsLongLong((PyObject *)value);
 }
 
-/* X(name): the classes, as the module's `install` and `install_flow` take them. */
-#define CLASSES(X) CORE_CLASSES(X) FLOW_CLASSES(X)
+/* X(name): the classes, as the module's `install`, `install_flow` and `install_groups` take them. */
+#define CLASSES(X) CORE_CLASSES(X) FLOW_CLASSES(X) GROUP_CLASSES(X)
+#define GROUP_CLASSES(X) X(Group)
 #define FLOW_CLASSES(X)                                                                            \
   X(BufferSet)                                                                                     \
   X(Flow)                                                                                          \
@@ -320,10 +345,12 @@ static inline long long number(PyObject *object, enum slot slot) {
   X(Event)                                                                                         \
   X(EventPool)                                                                                     \
   X(Extent)                                                                                        \
+  X(GroupLaunch)                                                                                   \
   X(Kernel)                                                                                        \
   X(Operation)                                                                                     \
   X(Queue)                                                                                         \
   X(Semaphore)                                                                                     \
+  X(Step)                                                                                          \
   X(Storage)                                                                                       \
   X(StreamQueue)                                                                                   \
   X(Submission)                                                                                    \

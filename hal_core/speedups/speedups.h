@@ -65,6 +65,8 @@ extern struct engine {
   PyObject *signal_again, *signal_later; /* Python: release those that wait, here or later */
   PyObject *sleep; /* Python: waits for a semaphore that was watched in vain */
   PyObject *heappop;
+  PyObject *prepare, *settle; /* Python: records an operation of a group; watches over one */
+  PyObject *watched;          /* the set of the groups that are watched over */
   PyObject *issued, *issuing, *done;                      /* states, small numbers */
   PyObject *zero, *one;
   PyObject *append, *popleft;                             /* names of methods of a deque */
@@ -95,6 +97,7 @@ static inline PyObject *device_of(PyObject *queue) {
 
 int install_engine(PyObject *classes, PyObject *parts);
 int install_flow(PyObject *classes);
+int install_groups(PyObject *classes, PyObject *parts);
 int use_lock(PyObject *lock);
 
 /* ---- calls.c: native functions by address ---- */
@@ -188,10 +191,13 @@ void release_event(PyObject *context, PyObject *event);
 /* Return whether nobody is registered for a timeline's values. */
 bool is_unwatched(PyObject *timeline);
 
+enum { MOST_WORDS = 8 };
+
 /* A native call that an operation consists of. */
 struct native_call {
   enum {
-    CALL_FILL, CALL_COPY, CALL_LAUNCH, CALL_GRAPH, CALL_REBOUND, CALL_NODES, CALL_ALLOCATE, CALL_FREE, CALL_NONE,
+    CALL_FILL, CALL_COPY, CALL_LAUNCH, CALL_GRAPH, CALL_REBOUND, CALL_NODES, CALL_ALLOCATE, CALL_FREE,
+    CALL_GATHER, CALL_NONE,
   } kind;
   union {
     struct {
@@ -223,6 +229,13 @@ struct native_call {
       PyObject *rebinder, *instance; /* of a graph, or NULL */
       const struct binding *bindings;
     } rebound;
+    struct { /* of a group of ranks */
+      int (*function)(uintptr_t, uintptr_t, uintptr_t, uintptr_t, uintptr_t, uintptr_t, uintptr_t, uintptr_t);
+      uintptr_t words[MOST_WORDS]; /* more than it takes are ignored, as C's calling conventions have it */
+      int stream;                  /* the word that is the stream */
+      int fine;                    /* a status that is success, too */
+      int *status;
+    } gather;
   };
 };
 
@@ -299,6 +312,14 @@ enum answer dispatch_shortcut(PyObject *const *, Py_ssize_t, PyObject *, PyObjec
 enum answer alloca_shortcut(PyObject *const *, Py_ssize_t, PyObject *, PyObject **);
 enum answer dealloca_shortcut(PyObject *const *, Py_ssize_t, PyObject *, PyObject **);
 enum answer execute_shortcut(PyObject *const *, Py_ssize_t, PyObject *, PyObject **);
+enum answer all_gather_shortcut(PyObject *const *, Py_ssize_t, PyObject *, PyObject **);
+enum answer all_reduce_shortcut(PyObject *const *, Py_ssize_t, PyObject *, PyObject **);
+enum answer barrier_shortcut(PyObject *const *, Py_ssize_t, PyObject *, PyObject **);
+enum answer broadcast_shortcut(PyObject *const *, Py_ssize_t, PyObject *, PyObject **);
+enum answer receive_shortcut(PyObject *const *, Py_ssize_t, PyObject *, PyObject **);
+enum answer reduce_shortcut(PyObject *const *, Py_ssize_t, PyObject *, PyObject **);
+enum answer reduce_scatter_shortcut(PyObject *const *, Py_ssize_t, PyObject *, PyObject **);
+enum answer send_shortcut(PyObject *const *, Py_ssize_t, PyObject *, PyObject **);
 enum answer flow_fill_shortcut(PyObject *const *, Py_ssize_t, PyObject *, PyObject **);
 enum answer flow_dispatch_shortcut(PyObject *const *, Py_ssize_t, PyObject *, PyObject **);
 enum answer flow_execute_shortcut(PyObject *const *, Py_ssize_t, PyObject *, PyObject **);

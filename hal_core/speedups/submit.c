@@ -90,7 +90,8 @@ static enum answer harvest(PyObject *queue, PyObject *context) {
 enum answer submit_with(PyObject *queue, PyObject *kind, const struct native_call *call,
                         PyObject *resources, const struct order *order, struct effect *effect,
                         PyObject **result) {
-  struct issue self = {.queue = queue, .context = get(queue, StreamQueue__context), .is_empty = call->kind == CALL_NONE};
+  struct issue self = {.queue = queue, .context = get(queue, StreamQueue__context), .is_empty = call->kind == CALL_NONE,
+                       .blocks = call->kind == CALL_GATHER};
   if (call->kind == CALL_NODES) self.more = call->nodes.count - 1;
   PyObject *lock = effect->lock;
   if (!prepare(&self, kind, resources, order) ||
@@ -104,9 +105,9 @@ enum answer submit_with(PyObject *queue, PyObject *kind, const struct native_cal
   drops.count = 0;
   if ((self.has_lock = enter())) {
     if ((!order->uses || are_current(order->uses, self.waits)) && has_room(&self, 0, &drops) && resolve(&self) &&
-        may_signal(&self) && (!lock || effect->may(effect, &self)))
+        may_signal(&self) && (!effect->may || effect->may(effect, &self)))
       answer = issue(&self, call);
-    if (lock && answer == TAKEN) effect->apply(effect, self.operation, &drops);
+    if (effect->apply && answer == TAKEN) effect->apply(effect, self.operation, &drops);
     if (order->uses && answer == TAKEN) remember(order->uses, self.operation, queue, &drops);
     if (self.has_lock) leave();
   }
@@ -149,13 +150,13 @@ static void note(struct effect *effect, PyObject *operation, struct drops *drops
 
 enum answer submit(PyObject *queue, PyObject *kind, const struct native_call *call,
                    PyObject *resources, const struct order *order, PyObject **result) {
-  struct noting self = {.effect = {NULL, may_note, note}, .count = 1, .storages = &resources};
+  struct noting self = {.count = 1, .storages = &resources};
   if (PyTuple_CheckExact(resources)) {
     self.count = PyTuple_GET_SIZE(resources);
     self.storages = ((PyTupleObject *)resources)->ob_item;
   }
   for (Py_ssize_t i = 0; i < self.count && !self.effect.lock; i++)
     if (Py_TYPE(self.storages[i]) == engine.Transient)
-      self.effect.lock = get(get(get(self.storages[i], Storage__heap), Heap_books), Books_lock);
+      self.effect = (struct effect){get(get(get(self.storages[i], Storage__heap), Heap_books), Books_lock), may_note, note};
   return submit_with(queue, kind, call, resources, order, &self.effect, result);
 }

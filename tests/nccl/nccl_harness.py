@@ -36,19 +36,20 @@ def build(folder, provider):
     return made
 
 
-def run(folder, provider, *arguments):
+def run(folder, provider, *arguments, speedups="0"):
     """Run the ranks' script over a driver; return what it has printed."""
-    return run_script(folder, provider, HERE / "ranks_in_threads.py", provider, *arguments)
+    script = HERE / "ranks_in_threads.py"
+    return run_script(folder, provider, script, provider, *arguments, speedups=speedups)
 
 
-def run_script(folder, provider, *command):
+def run_script(folder, provider, *command, speedups="0"):
     """Run a script over a driver; return what it has printed."""
     library = build(folder, provider)
     environment = gpusim.environment(devices=4)
     if provider == "rccl":
         environment["ROCM_PATH"] = str(gpusim.rocm_folder())
     environment[FACES[provider][2]] = str(library)
-    environment["PYTHONFAULTHANDLER"] = "1"
+    environment |= {"PYTHONFAULTHANDLER": "1", "HAL_SPEEDUPS": speedups}
     done = subprocess.run(
         [sys.executable, *map(str, command)],
         capture_output=True,

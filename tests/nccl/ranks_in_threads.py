@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import random
 import socket
 import sys
 import threading
@@ -14,7 +15,7 @@ import pytest
 
 import hal
 import hal.collectives
-from hal.errors import CollectiveError, CollectiveTimeoutError, UnimplementedError
+from hal.errors import CollectiveError, CollectiveTimeoutError, HalError, UnimplementedError
 from hal_conformance.ranks import PROGRAMS, Rank
 
 LIMIT = 30.0
@@ -144,6 +145,121 @@ def meeting(folder):
             hal.wait_all([ranks.reduce(rank) for rank in range(2)], LIMIT)
     with pytest.raises(hal.errors.RendezvousError, match="give each run a path of its own"):
         Ranks(2, f"file://{folder}/id", timeout=2.0)
+
+
+def calls_of(function):
+    """Return the Python functions of hal that a call enters, once it is like an earlier one."""
+    function()
+    names = []
+
+    def note(frame, event, _):
+        if event == "call" and frame.f_globals["__name__"].partition(".")[0] == "hal":
+            names.append(frame.f_code.co_qualname)
+
+    sys.setprofile(note)
+    try:
+        function()
+    finally:
+        sys.setprofile(None)
+    return names
+
+
+def direct():
+    """With the C extension an operation that is one call enters no Python; what is unusual does."""
+    with Ranks(2) as ranks:
+        semaphores = [hal.create_semaphore() for _ in ranks.devices]
+        values = iter(range(1, 100))
+        small, large = (
+            [device.upload(np.ones(count, np.float32)) for device in ranks.devices]
+            for count in (8, 16)
+        )
+        parts = [each.subspan(0, 32) for each in large]
+        others = [device.upload(np.ones(16, np.float32)) for device in ranks.devices]
+        methods = {
+            "all_reduce": lambda queue, i, of: queue.all_reduce(small[i], **of),
+            "a target": lambda queue, i, of: queue.all_reduce(small[i], target=parts[i], **of),
+            "lists": lambda queue, i, of: queue.all_reduce(
+                small[i], wait=semaphores[i].at(0), signal=semaphores[i].at(next(values)), **of
+            ),
+            "reduce": lambda queue, i, of: queue.reduce(small[i], root=1, op="min", **of),
+            "broadcast": lambda queue, i, of: queue.broadcast(small[i], root=1, **of),
+            "all_gather": lambda queue, i, of: queue.all_gather(small[i], large[i], **of),
+            "reduce_scatter": lambda queue, i, of: queue.reduce_scatter(large[i], small[i], **of),
+            "send": lambda queue, i, of: (queue.receive if i else queue.send)(
+                small[i], peer=1 - i, **of
+            ),
+            "group_barrier": lambda queue, i, of: queue.group_barrier(**of),
+        }
+
+        def run(method):
+            entered, made = [], []
+            for i, group in enumerate(ranks.groups):
+                queue = ranks.devices[i].queue
+                entered += calls_of(lambda: made.append(method(queue, i, {"group": group})))  # noqa: B023
+            hal.wait_all(made, LIMIT)
+            return entered
+
+        for device in ranks.devices:
+            hal.wait_all([device.queue.fill(device.allocate(64), 0) for _ in range(64)], LIMIT)
+        run(methods["all_reduce"])  # the groups are watched over from now on
+        for name, method in methods.items():
+            assert not run(method), name
+        assert "Group.enter" in run(
+            lambda queue, i, of: queue.all_to_all(large[i], others[i], **of)
+        )
+
+
+def same(seed):
+    """Random calls, of which some are wrong; what they do and raise is printed."""
+    chosen = random.Random(int(seed))
+    with Ranks(2) as ranks:
+        types = [np.float32, np.int32, np.int16]
+        kinds = [
+            "all_reduce",
+            "reduce",
+            "broadcast",
+            "all_gather",
+            "reduce_scatter",
+            "group_barrier",
+        ]
+        buffers = [
+            [
+                device.upload(np.arange(4 * count, dtype=each) + 3 * rank)
+                for count in (1, 1, 2)
+                for each in types
+            ]
+            for rank, device in enumerate(ranks.devices)
+        ]
+        queues = [[device.queue, device.create_queue()] for device in ranks.devices]
+        semaphores = [hal.create_semaphore() for _ in ranks.devices]
+        for number in range(1, 81):
+            kind = chosen.choice(kinds)
+            source = chosen.randrange(9)
+            target = chosen.choice([None, *(source % 3 + other for other in (0, 3, 6)), *range(3)])
+            options = {}
+            if kind in {"all_reduce", "reduce", "reduce_scatter"}:
+                options["op"] = chosen.choice(["sum", "sum", "max", "average", "most"])
+            if kind in {"reduce", "broadcast"}:
+                options["root"] = chosen.choice([0, 1, 1, 2])
+                target = chosen.choice([None, source])  # else one rank alone is wrong
+            queue = int(chosen.random() < 0.1)
+            for rank, group in enumerate(ranks.groups):
+                given = [] if kind == "group_barrier" else [buffers[rank][source]]
+                if given and target is not None:
+                    given.append(buffers[rank][target])
+                lists = {
+                    "signal": semaphores[rank].at(number),
+                    "wait": semaphores[rank].at(number - 1),
+                }
+                try:
+                    getattr(queues[rank][queue], kind)(*given, group=group, **options, **lists)
+                except (HalError, TypeError) as error:
+                    print(rank, kind, type(error).__name__, error)  # noqa: T201
+                    semaphores[rank].signal(number)
+            hal.wait_all([each.at(number) for each in semaphores], LIMIT)
+        for rank, group in enumerate(ranks.groups):
+            print([str(step) for step in group._records], group._turn, group._counts)  # noqa: T201
+            print([each.numpy().tolist() for each in buffers[rank]])  # noqa: T201
 
 
 if __name__ == "__main__":

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 from pathlib import Path
 
 import nccl_harness
 import pytest
+
+built = pytest.mark.skipif(
+    importlib.util.find_spec("hal._speedups") is None, reason="the C extension is not built"
+)
 
 
 @pytest.fixture(scope="module")
@@ -42,3 +47,19 @@ def test_the_measurements_of_hardware_run(folder, tmp_path):
     assert all({"hal", "raw"} <= set(row["sides"]) for row in found["rates"][:3])
     assert all(row["hal"] > 0 and row["by hand"] > 0 for row in found["overlap"])
     assert set(found["semaphore"]) == {"one process", "one process, shareable", "two processes"}
+
+
+@built
+@pytest.mark.parametrize("provider", ["nccl", "rccl"])
+@pytest.mark.parametrize("case", ["direct", "errors", "late"])
+def test_with_the_extension_g3(folder, provider, case):
+    assert "done" in nccl_harness.run(folder, provider, case, speedups="require")
+
+
+@built
+@pytest.mark.parametrize("seed", ["1", "2", "3"])
+def test_the_extension_does_the_same_g1(folder, seed):
+    both = [
+        nccl_harness.run(folder, "nccl", "same", seed, speedups=how) for how in ("0", "require")
+    ]
+    assert both[0] == both[1]

@@ -26,7 +26,11 @@ __all__ = [
     "MESSAGES",
     "OPERATIONS",
     "REDUCTIONS",
+    "SOURCE",
+    "STREAM",
+    "TARGET",
     "Collective",
+    "GroupCall",
     "HookSpecification",
     "Join",
     "Launch",
@@ -132,6 +136,29 @@ class Collective:
         self.target = target
 
 
+SOURCE: Final = -1
+"""An argument of a `GroupCall`: the source's address."""
+TARGET: Final = -2
+"""The target's, which may be the source's."""
+STREAM: Final = -3
+"""The stream, as `hal.native.CallTable`'s functions take it."""
+
+
+class GroupCall(NamedTuple):
+    """The one call of a C function that an operation of a group is.
+
+    The core's C code makes it in the place of `NativeGroup.enqueue`, without the interpreter lock.
+    """
+
+    function: int
+    """The function's address: ``int (...)``, a status, 0 for success."""
+    arguments: tuple[int, ...]
+    """At most 8 integers and pointers; for a negative one `SOURCE`, `TARGET` or `STREAM` tells
+    what comes there."""
+    fine: int = 0
+    """Another status that is success."""
+
+
 class Launch(ABC):
     """One submission of a group: an operation, or a batch of them, with its queue and lists."""
 
@@ -209,6 +236,13 @@ class Participant:
     def enter(self, launch: Launch) -> Any:  # noqa: ANN401 - hal.Submission
         """Submit an operation in the order of the group."""
 
+    @abstractmethod
+    def call_for(self, step: Step, dtype: np.dtype[Any] | None) -> tuple[object, GroupCall] | None:
+        """Return what a step is numbered in, and the call that is all of it; None without one.
+
+        For the C extension.
+        """
+
     # Recordings, which submit several launches in one step
 
     @abstractmethod
@@ -255,6 +289,21 @@ class NativeGroup(ABC):
         `stream` is the vendor's handle (`NativeDevice.export_stream`); the device's context is
         current.
         """
+        raise NotImplementedError
+
+    def call_for(
+        self,
+        step: Step,
+        dtype: np.dtype[Any] | None,
+    ) -> GroupCall | None:
+        """Return the call that `enqueue` makes for an operation by itself, or None.
+
+        Valid as long as the group, for every operation that is the same but for its number.
+        """
+        return None
+
+    def refusal(self, work: Collective, status: int) -> HalError:
+        """Return the error for a status of an operation's `GroupCall`, the last on this thread."""
         raise NotImplementedError
 
     def begin(

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from hal.errors import BackendUnavailableError, CollectiveError, InvalidArgumentError
 
-__all__ = ["BYTE", "ID_BYTES", "OPS", "TYPES", "Library", "load"]
+__all__ = ["BYTE", "ID_BYTES", "IN_PROGRESS", "OPS", "TYPES", "Library", "load"]
 
 ID_BYTES: Final = 128
 TYPES: Final = {
@@ -38,7 +38,7 @@ _ERRORS: Final = {
     6: "ncclRemoteError",
     7: "ncclInProgress",
 }
-_IN_PROGRESS: Final = 7
+IN_PROGRESS: Final = 7
 _NO_COLOR: Final = -1
 
 
@@ -90,8 +90,12 @@ class Library:
     def call(self, function: str, *arguments: Any) -> None:  # noqa: ANN401 - as the function's
         """Call a function; raise its error."""
         result = getattr(self._library, function)(*arguments)
-        if result not in {0, _IN_PROGRESS}:
+        if result not in {0, IN_PROGRESS}:
             raise self.error(function, result)
+
+    def address_of(self, function: str) -> int:
+        """Return the address of a function."""
+        return ctypes.cast(getattr(self._library, function), _POINTER).value or 0
 
     def error(self, what: str, result: int) -> CollectiveError | InvalidArgumentError:
         """Return the error for a result."""
@@ -142,7 +146,7 @@ class Library:
         """Return a communicator's asynchronous error."""
         found = _INT()
         self.call("ncclCommGetAsyncError", comm, ctypes.byref(found))
-        if found.value in {0, _IN_PROGRESS}:
+        if found.value in {0, IN_PROGRESS}:
             return None
         return self.error("work on the device", found.value)
 

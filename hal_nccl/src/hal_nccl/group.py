@@ -11,13 +11,23 @@ import contextlib
 import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import numpy as np
 
 from hal.collectives.texts import not_all_came
 from hal.errors import CollectiveError, HalError, UnimplementedError
-from hal.native_collectives import Collective, Join, NativeGroup, Step
+from hal.native_collectives import (
+    MESSAGES,
+    SOURCE,
+    STREAM,
+    TARGET,
+    Collective,
+    GroupCall,
+    Join,
+    NativeGroup,
+    Step,
+)
 from hal_nccl import _nccl
 from hal_nccl.provider import Flavour, find_library
 from hal_nccl.rendezvous import Exchange, exchange_of
@@ -26,10 +36,14 @@ __all__ = ["join"]
 
 _Result = TypeVar("_Result")
 _ABORT_SECONDS: Final = 5.0
-_REDUCTIONS: Final = {
+_FUNCTIONS: Final = {
     "all_reduce": "ncclAllReduce",
     "reduce": "ncclReduce",
     "reduce_scatter": "ncclReduceScatter",
+    "broadcast": "ncclBroadcast",
+    "all_gather": "ncclAllGather",
+    "send": "ncclSend",
+    "receive": "ncclRecv",
 }
 
 
@@ -137,44 +151,60 @@ class NcclGroup(NativeGroup):
 
     def _put(self, work: Collective, stream: int) -> None:
         """Put one operation on a stream."""
-        step = work.step
-        if step.kind == "barrier":
-            place = self._scratch.address
-            self._library.call("ncclAllReduce", place, place, 1, _nccl.BYTE, 0, self._comm, stream)
-            return
-        if not step.elements or work.dtype is None:
-            return
-        source = None if work.source is None else work.source.address()
+        source = 0 if work.source is None else work.source.address()
         target = source
         if work.target is not work.source:
-            target = None if work.target is None else work.target.address()
-        if step.op:
-            dtype, op = _nccl.TYPES[step.dtype], _nccl.OPS[step.op]
-            root = (step.root,) if step.kind == "reduce" else ()
-            place = source, target, step.elements, dtype, op, *root, self._comm, stream
-            self._library.call(_REDUCTIONS[step.kind], *place)
-        else:
-            # What is only moved is moved as bytes, of any type.
-            self._move(step, step.elements * work.dtype.itemsize, source, target, stream)
+            target = 0 if work.target is None else work.target.address()
+        if work.step.kind == "all_to_all":
+            self._put_parts(work, source, target, stream)
+            return
+        function, arguments = self._call(work.step, work.dtype)
+        if function:
+            places = stream, target, source  # at STREAM, TARGET and SOURCE
+            values = [places[each] if each < 0 else each for each in arguments]
+            self._library.call(function, *values)
 
-    def _move(
-        self, step: Step, count: int, source: int | None, target: int | None, stream: int
-    ) -> None:
-        call, comm, root = self._library.call, self._comm, step.root
-        if step.kind == "broadcast":
-            given = target if source is None else source
-            call("ncclBroadcast", given, target, count, _nccl.BYTE, root, comm, stream)
-        elif step.kind == "all_gather":
-            call("ncclAllGather", source, target, count, _nccl.BYTE, comm, stream)
-        elif step.kind == "send":
-            call("ncclSend", source, count, _nccl.BYTE, root, comm, stream)
-        elif step.kind == "receive":
-            call("ncclRecv", target, count, _nccl.BYTE, root, comm, stream)
-        else:
-            for peer in range(self._size):
-                place = peer * count
-                call("ncclSend", (source or 0) + place, count, _nccl.BYTE, peer, comm, stream)
-                call("ncclRecv", (target or 0) + place, count, _nccl.BYTE, peer, comm, stream)
+    def _call(self, step: Step, dtype: np.dtype[Any] | None) -> tuple[str, tuple[int, ...]]:
+        """Return the function for an operation of one call, and its arguments; "" for none."""
+        kind, count, root, comm = step.kind, step.elements, step.root, self._comm
+        if kind == "barrier":
+            place = self._scratch.address
+            return "ncclAllReduce", (place, place, 1, _nccl.BYTE, 0, comm, STREAM)
+        if not count or dtype is None or kind == "all_to_all":
+            return "", ()
+        if step.op:
+            to = (root,) if kind == "reduce" else ()
+            target = 0 if to and root != self._rank else TARGET
+            how = _nccl.TYPES[step.dtype], _nccl.OPS[step.op]
+            return _FUNCTIONS[kind], (SOURCE, target, count, *how, *to, comm, STREAM)
+        # What is only moved is moved as bytes, of any type.
+        what = count * dtype.itemsize, _nccl.BYTE
+        if kind in MESSAGES:
+            place = SOURCE if kind == "send" else TARGET
+            return _FUNCTIONS[kind], (place, *what, root, comm, STREAM)
+        if kind == "all_gather":
+            return _FUNCTIONS[kind], (SOURCE, TARGET, *what, comm, STREAM)
+        given = SOURCE if root == self._rank else TARGET
+        return _FUNCTIONS[kind], (given, TARGET, *what, root, comm, STREAM)
+
+    def _put_parts(self, work: Collective, source: int, target: int, stream: int) -> None:
+        """Put the sends and receives of an ``all_to_all`` on a stream."""
+        call, comm = self._library.call, self._comm
+        count = 0 if work.dtype is None else work.step.elements * work.dtype.itemsize
+        for peer in range(self._size) if count else ():
+            place = peer * count
+            call("ncclSend", source + place, count, _nccl.BYTE, peer, comm, stream)
+            call("ncclRecv", target + place, count, _nccl.BYTE, peer, comm, stream)
+
+    def call_for(self, step: Step, dtype: np.dtype[Any] | None) -> GroupCall | None:
+        function, arguments = self._call(step, dtype)
+        if not function:
+            return None
+        return GroupCall(self._library.address_of(function), arguments, _nccl.IN_PROGRESS)
+
+    def refusal(self, work: Collective, status: int) -> HalError:
+        function, _ = self._call(work.step, work.dtype)
+        return self._library.error(function, status)
 
     # Failure
 

@@ -44,13 +44,15 @@ from hal._memory.reaper import Reaper
 from hal._memory.segment_pool import RECENT, Piece, Segment, SegmentPool
 from hal._memory.storage import MANY_USES, Handle, Storage, Transient
 from hal._memory.usage import DISPATCH, READ, TRANSFER_SOURCE, TRANSFER_TARGET, WRITE
+from hal._transfers.collectives import GroupLaunch, prepare
 from hal._transfers.transfers import CHUNK, SMALL
 from hal.native import CopyNode, FillNode, HostCopyNode, LaunchNode, MemoryType
+from hal.native_collectives import Step
 
 _CLASSES: Final[tuple[type, ...]] = (
     *(DeviceContext, DeviceCore, Event, EventPool, Extent, Kernel, Operation, Queue, Semaphore),
     *(Block, Books, Buffer, Deallocation, DriverMemory, Give, Piece, Reaper, Segment, SegmentPool),
-    Ticket,
+    *(GroupLaunch, Step, Ticket),
     *(
         CommandBuffer,
         CopyNode,
@@ -71,12 +73,20 @@ _CLASSES: Final[tuple[type, ...]] = (
 
 _METHODS: Final[tuple[tuple[type | ModuleType, str, str], ...]] = (
     (Queue, "alloca", "alloca"),
+    (Queue, "all_gather", "all_gather"),
+    (Queue, "all_reduce", "all_reduce"),
+    (Queue, "broadcast", "broadcast"),
     (Queue, "copy", "copy"),
     (Queue, "dealloca", "dealloca"),
     (Queue, "dispatch", "dispatch"),
     (Queue, "execute", "execute"),
     (Queue, "fill", "fill"),
+    (Queue, "group_barrier", "barrier"),
     (Queue, "read", "queue_read"),
+    (Queue, "receive", "receive"),
+    (Queue, "reduce", "reduce"),
+    (Queue, "reduce_scatter", "reduce_scatter"),
+    (Queue, "send", "send"),
     (Queue, "write", "queue_write"),
     (Semaphore, "at", "at"),
     (Semaphore, "signal", "signal"),
@@ -128,6 +138,7 @@ def install() -> None:
         "signal_again": signal_again,
         "signal_later": signal_later,
         "sleep": sleep,
+        "prepare": prepare,
         "heappop": heapq.heappop,
         "issued": ISSUED,
         "issuing": ISSUING,

@@ -6,8 +6,9 @@ the engine's side of a launch.
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import numpy as np
 
@@ -19,14 +20,20 @@ from hal._engine.submission import Submission
 from hal._engine.submitting import start
 from hal._engine.wait_lists import Signals, check_lists
 from hal._memory.access import check_buffer, late_address
+from hal._memory.usage import TRANSFER_SOURCE, TRANSFER_TARGET
 from hal._memory.views import view_of
 from hal._transfers.collective_checks import check, check_group
 from hal._transfers.transfers import read_staged, write_staged
 from hal.native import MemoryType
 from hal.native_collectives import (
+    SOURCE,
+    STREAM,
+    TARGET,
     Collective,
     Launch,
+    Participant,
     Region,
+    Step,
 )
 
 if TYPE_CHECKING:
@@ -190,3 +197,39 @@ def _find(device: DeviceCore, thing: object, what: str, rights: int) -> GroupReg
     storage = check_buffer(device, thing, what, rights)
     extent: Any = thing
     return GroupRegion(device, storage, extent._offset, extent._size)
+
+
+_WORDS: Final = 8
+_PREPARED: Final = struct.Struct(f"={1 + _WORDS}Q{_WORDS}B3q")
+"""The record of a call, as `hal_core/speedups/collectives.c` has it."""
+
+
+def prepare(
+    group: Participant,
+    kind: str,
+    source: object,
+    target: object,
+    op: object,
+    root: object,
+) -> tuple[Step, object, bytes] | None:
+    """Check an operation, and return what C makes those of the same kind, sizes and types by.
+
+    That is its step, what it is numbered in, and the native call; None if Python makes them.
+    """
+    device: DeviceCore = group.device
+    step, dtype, given, taken = check(device, group, kind, source, target, op, root, _find)
+    found = group.call_for(step, dtype)
+    if found is None:
+        return None
+    line, (function, arguments, fine) = found
+    into = 0 if target is None else 1  # the target is the source, unless it is given
+    rights = [0, 0]
+    if given is not None:
+        rights[0] = TRANSFER_SOURCE
+    if taken is not None:
+        rights[into] |= TRANSFER_TARGET
+    meanings = {SOURCE: 1, TARGET: 1 + into, STREAM: 3}
+    words = [*arguments, *(0,) * (_WORDS - len(arguments))]
+    kinds = [meanings.get(word, 0) for word in words]
+    values = [0 if kind else word for word, kind in zip(words, kinds, strict=True)]
+    return step, line, _PREPARED.pack(function, *values, *kinds, *rights, fine)

@@ -8,7 +8,7 @@ import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
-from typing import Final, Self, SupportsFloat
+from typing import TYPE_CHECKING, Any, Final, Self, SupportsFloat
 
 import hal
 from hal.arguments import as_int, as_items, as_seconds
@@ -24,17 +24,23 @@ from hal.errors import (
 from hal.native_collectives import (
     MESSAGES,
     Collective,
+    GroupCall,
     Launch,
     NativeGroup,
     Participant,
     Step,
 )
 
+if TYPE_CHECKING:
+    import numpy as np
+
 __all__ = ["Group"]
 
 _MOST: Final = 2**31 - 1
 """The highest color and key; MPI takes no more."""
 
+_MOST_DIRECT: Final = 1024
+"""Operations of other kinds, sizes or types that the C extension remembers."""
 
 _ALL: Final = (-1, False)
 
@@ -69,6 +75,7 @@ class Group(Participant):
         "_closed",
         "_counts",
         "_device",
+        "_direct",
         "_flights",
         "_generation",
         "_name",
@@ -76,6 +83,7 @@ class Group(Participant):
         "_provider",
         "_rank",
         "_records",
+        "_refused",
         "_size",
         "_timeout",
         "_turn",
@@ -102,6 +110,9 @@ class Group(Participant):
         self._closed = False
         self._batch: _Batch | None = None
         self._generation = 0
+        # Of the C extension: what it remembers of `call_for`, and the status of a call that failed
+        self._direct: dict[tuple[object, ...], object] | None = {} if native.on_stream else None
+        self._refused = 0
 
     @property
     def rank(self) -> int:
@@ -249,6 +260,14 @@ class Group(Participant):
         if self._broken is not None:
             launch.fail(again(self._broken))
 
+    def call_for(self, step: Step, dtype: np.dtype[Any] | None) -> tuple[object, GroupCall] | None:
+        """Return what a step is numbered in, and the one call that it is; else None."""
+        self._native.check(step)
+        call = self._native.call_for(step, dtype)
+        if self._direct is not None and len(self._direct) >= _MOST_DIRECT:
+            self._direct.clear()
+        return None if call is None else (_line_of(step), call)
+
     def _numbered(self, step: Step) -> Step:
         """Return a step with its number."""
         line = _line_of(step)
@@ -319,6 +338,9 @@ class Group(Participant):
     def _enqueue(self, stream: int, launch: Launch, work: Sequence[Collective]) -> None:
         """Put operations on a native stream."""
         self._take_turn(launch)
+        if self._refused:
+            status, self._refused = self._refused, 0
+            raise self._native.refusal(work[0], status)
         self._native.enqueue(stream, work)
 
     def _run(self, launch: Launch, work: Sequence[Collective]) -> object:

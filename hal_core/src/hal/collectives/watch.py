@@ -8,7 +8,7 @@ from typing import Final, Protocol
 
 from hal.errors import OperationError
 
-__all__ = ["SLICE", "watch"]
+__all__ = ["SLICE", "watch", "watched"]
 
 SLICE: Final = 0.02
 """Seconds between two looks at groups that have work in flight."""
@@ -22,20 +22,19 @@ class Watched(Protocol):
 
 
 class _Watch:
-    """The groups that have work in flight, and the thread."""
+    """The thread, which looks at the `watched` groups."""
 
     def __init__(self) -> None:
-        self._groups: set[Watched] = set()
         self._lock = threading.Lock()
         self._wake = threading.Event()
         self._is_running = False
 
     def add(self, group: Watched) -> None:
         """Look at a group until it has no work in flight; any thread, also again and again."""
-        if group in self._groups:
+        if group in watched:
             return
         with self._lock:
-            self._groups.add(group)
+            watched.add(group)
             if not self._is_running:
                 try:
                     threading.Thread(target=self._run, name="hal-collectives", daemon=True).start()
@@ -49,7 +48,7 @@ class _Watch:
         while True:
             self._wake.wait()
             with self._lock:
-                groups = list(self._groups)
+                groups = list(watched)
                 if not groups:
                     self._wake.clear()
                     continue
@@ -57,7 +56,7 @@ class _Watch:
                 if not group.look():
                     # Removed first: one that is submitted meanwhile adds it again.
                     with self._lock:
-                        self._groups.discard(group)
+                        watched.discard(group)
                     if group.look():
                         self.add(group)
             del groups[:]
@@ -65,12 +64,16 @@ class _Watch:
             _pause.wait(SLICE)
 
 
+watched: Final[set[Watched]] = set()
+"""The groups that have work in flight."""
+
 _pause: Final = threading.Event()
 watch: _Watch = _Watch()
 
 
 def _renew() -> None:
     global watch  # noqa: PLW0603 - the parent's thread is not in the child
+    watched.clear()
     watch = _Watch()
 
 
