@@ -134,7 +134,7 @@ def test_an_image_that_the_loader_refuses(lab):
 
 def test_an_image_for_a_better_processor(lab, monkeypatch):
     image = lab.image(SOURCE)
-    monkeypatch.setattr("hal_cpu._toolchain.processor_features", frozenset)
+    monkeypatch.setattr("hal_cpu._system.processor_features", frozenset)
     with pytest.raises(OperationError, match="which this one lacks: compile the source here"):
         lab.load(image)
 

@@ -148,17 +148,16 @@ def symbols(image: bytes, listed: list[Section] | None = None) -> Iterator[Symbo
         if left < 0 or table.start + table.size > len(image) or table.link >= len(listed):
             raise ValueError("its symbol tables overlap, or end behind the file's end")
         names = listed[table.link]
-        last = table.start + table.size - _SYMBOL.size
-        for position in range(table.start, last + 1, _SYMBOL.size):
-            name_at, info, other, section, value, size = _SYMBOL.unpack_from(image, position)
+        last = table.start + table.size - table.size % _SYMBOL.size
+        for fields in _SYMBOL.iter_unpack(memoryview(image)[table.start : last]):
+            name_at, info, other, section, value, size = fields
             first = names.start + name_at
             end = image.find(b"\0", first, names.start + names.size)
             letters -= end - first
             if end < 0 or letters < 0:
                 raise ValueError("the names of its symbols overlap, or have no end")
             name = image[first:end].decode(errors="replace")
-            fields = (table.kind, info >> 4, info & 15, section, value, size, other)
-            yield Symbol(name, *fields)
+            yield Symbol(name, table.kind, info >> 4, info & 15, section, value, size, other)
 
 
 def constants(image: bytes, names: Collection[str]) -> dict[str, bytes]:

@@ -189,8 +189,8 @@ class KernelRecord(ctypes.Structure):
 
 def find_symbol(library: Library, name: str) -> int:
     """Return the address of a symbol that the library is known to export."""
-    loaded = ctypes.CDLL(library.path, handle=library.handle)
-    return ctypes.addressof(ctypes.c_char.in_dll(loaded, name))
+    # Not through `ctypes.CDLL`: it makes a class each time, which takes longer than to load.
+    return _ctypes.dlsym(library.handle, name)
 
 
 def has_sanitizer(option: str) -> bool:
@@ -212,11 +212,11 @@ def unload_library(library: Library) -> None:
     # its own must keep its descriptor too, or a later image under the same
     # number would be taken for it.
     try:
-        kept = ctypes.CDLL(library.path, mode=os.RTLD_NOLOAD | os.RTLD_NOW)
+        kept = _ctypes.dlopen(library.path, os.RTLD_NOLOAD | os.RTLD_NOW)
     except OSError:
         os.close(library.descriptor)
     else:
-        _ctypes.dlclose(kept._handle)  # noqa: SLF001 - ctypes documents it
+        _ctypes.dlclose(kept)
 
 
 def load_library(content: bytes) -> Library:
@@ -273,12 +273,11 @@ def _load_from_file(content: bytes, path: str) -> Library:
 def _open(path: str) -> int:
     """Call dlopen with all symbols resolved now and hidden from other objects."""
     try:
-        library = ctypes.CDLL(path, mode=os.RTLD_NOW | os.RTLD_LOCAL)
+        return _ctypes.dlopen(path, os.RTLD_NOW | os.RTLD_LOCAL)
     except OSError as error:
         reason = str(error).removeprefix(f"{path}: ")
         message = f"the system's loader refuses the image: {reason}"
         raise OperationError(message, native_name="dlopen") from error
-    return library._handle  # noqa: SLF001 - ctypes documents it
 
 
 @functools.cache

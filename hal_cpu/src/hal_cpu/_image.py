@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Mapping
-from typing import Final, NamedTuple
+from typing import Final
 
 from hal import elf
 from hal.errors import OperationError
@@ -13,7 +13,8 @@ __all__ = [
     "KERNEL_PREFIX",
     "MAX_SHARED_MEMORY",
     "SANITIZERS",
-    "Symbol",
+    "is_exported",
+    "is_variable",
     "missing_sanitizer",
     "read_symbols",
     "shared_memory",
@@ -34,31 +35,7 @@ _SHARED_OBJECT: Final = 3
 _THREAD_LOCAL: Final = 6
 
 
-class Symbol(NamedTuple):
-    """A symbol that an image defines.
-
-    Attributes
-    ----------
-    name
-        Its name, mangled where the language does so.
-    size
-        Bytes.
-    exported
-        Whether the loader finds it.
-    thread_local
-        Whether each thread has its own.
-    function
-        Whether it is one.
-    """
-
-    name: str
-    size: int
-    exported: bool
-    thread_local: bool
-    function: bool
-
-
-def read_symbols(image: bytes, machine: str = "") -> dict[str, Symbol]:
+def read_symbols(image: bytes, machine: str = "") -> dict[str, elf.Symbol]:
     """Return the symbols that a shared object for a machine defines, for this one by default.
 
     Raises `OperationError` with what the image is, if it is anything else.
@@ -69,6 +46,16 @@ def read_symbols(image: bytes, machine: str = "") -> dict[str, Symbol]:
     except ValueError as error:
         message = f"the image is a damaged ELF file: {error}"
         raise OperationError(message) from error
+
+
+def is_exported(symbol: elf.Symbol) -> bool:
+    """Return whether the loader finds a symbol."""
+    return symbol.table == elf.DYNAMIC
+
+
+def is_variable(symbol: elf.Symbol) -> bool:
+    """Return whether a symbol is a variable that all threads share, and the loader finds it."""
+    return is_exported(symbol) and symbol.kind not in {_THREAD_LOCAL, elf.FUNCTION}
 
 
 def missing_sanitizer(image: bytes) -> str:
@@ -82,12 +69,14 @@ def missing_sanitizer(image: bytes) -> str:
     return ""
 
 
-def shared_memory(symbols: Mapping[str, Symbol], kernel: str) -> int:
+def shared_memory(symbols: Mapping[str, elf.Symbol], kernel: str) -> int:
     """Return the bytes of shared memory that a kernel declares itself."""
     # A name declared inside a function contains the function's name.
     mark = f"_ZZ{len(kernel)}{kernel}"
     return sum(
-        each.size for each in symbols.values() if each.thread_local and each.name.startswith(mark)
+        each.size
+        for name, each in symbols.items()
+        if each.kind == _THREAD_LOCAL and name.startswith(mark)
     )
 
 
@@ -110,18 +99,12 @@ def _check(image: bytes, machine: str) -> None:
         raise OperationError(message)
 
 
-def _read_symbols(image: bytes) -> dict[str, Symbol]:
+def _read_symbols(image: bytes) -> dict[str, elf.Symbol]:
     """Read the symbol tables of a checked image."""
-    symbols: dict[str, Symbol] = {}
+    symbols: dict[str, elf.Symbol] = {}
     for each in elf.symbols(image):
-        exported = each.table == elf.DYNAMIC
         known = symbols.get(each.name)
-        if each.section and each.name and (known is None or (exported and not known.exported)):
-            symbols[each.name] = Symbol(
-                each.name,
-                each.size,
-                exported,
-                each.kind == _THREAD_LOCAL,
-                each.kind == elf.FUNCTION,
-            )
+        is_better = known is None or (is_exported(each) and not is_exported(known))
+        if each.section and each.name and is_better:
+            symbols[each.name] = each
     return symbols

@@ -61,7 +61,7 @@ class Module:
     def _exports(self, name: str) -> bool:
         """Return whether the image itself defines a name that the loader finds."""
         symbol = self._symbols.get(name)
-        return symbol is not None and symbol.exported
+        return symbol is not None and _image.is_exported(symbol)
 
     def close(self) -> None:
         """Unload the image."""
@@ -110,7 +110,7 @@ class Module:
     def variable(self, name: str) -> tuple[int, int]:
         """Return the address and the bytes of a variable; raises `NotFoundError`."""
         symbol = self._symbols.get(name)
-        if symbol is None or not _is_variable(symbol):
+        if symbol is None or not _image.is_variable(symbol):
             variables = ", ".join(sorted(self._variables())) or "none"
             message = f"the image has no variable {name!r}; it has: {variables}"
             raise NotFoundError(message)
@@ -121,12 +121,8 @@ class Module:
         return [
             name
             for name, symbol in self._symbols.items()
-            if _is_variable(symbol) and not name.startswith("hal_")
+            if _image.is_variable(symbol) and not name.startswith("hal_")
         ]
-
-
-def _is_variable(symbol: _image.Symbol) -> bool:
-    return symbol.exported and not symbol.thread_local and not symbol.function
 
 
 def describe(function: int) -> FunctionInfo:

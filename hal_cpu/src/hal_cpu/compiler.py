@@ -79,7 +79,7 @@ class CpuCompiler(NativeCompiler):
         names = [
             name.removeprefix(_image.KERNEL_PREFIX)
             for name, each in symbols.items()
-            if each.exported and name.startswith(_image.KERNEL_PREFIX)
+            if _image.is_exported(each) and name.startswith(_image.KERNEL_PREFIX)
         ]
         if not names:
             message = "it is a shared object that exports no kernel, hal_kernel_NAME of image.h"
