@@ -191,8 +191,7 @@ def test_arguments_of_multiprocessing_are_shared_m2(tmp_path, method):
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout == (
-        "process N, which shared it, has ended with ZeroDivisionError('division by zero')\n"
-        "forked\n"
+        "process N, which shared it, has ended with ZeroDivisionError('division by zero')\nforked\n"
     )
     assert done.stderr.count("Traceback") == 1, done.stderr  # of the second child
 

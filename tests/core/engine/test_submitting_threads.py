@@ -9,6 +9,7 @@ import pytest
 from core_harness import LIMIT, collect_in_threads
 
 import hal
+from hal.errors import WorkFailedError
 
 
 @pytest.mark.parametrize("limit", [None, 3])
@@ -71,3 +72,22 @@ def test_threads_that_submit_concurrently(open_probe, limit):
     assert [semaphore.query() for semaphore in semaphores] == [rounds] * threads
     assert counted == asked
     assert probe.violations == []
+
+
+def test_an_event_that_was_recorded_again_forgets_no_failure_s4(open_probe, monkeypatch):
+    """S4: its answer is about other work, maybe of another stream, whose failure has its number."""
+    device, probe = open_probe()
+    events, forgotten = device._context.events, []
+    ask = events.query_event
+    ended = device.queue.fill(device.allocate(4), 1)
+    probe.inner.synchronize_stream(device.queue._stream)
+
+    def ask_late(_):
+        events.query_event = ask
+        collect_in_threads([device._context.harvest])  # another thread retires it first
+        raise WorkFailedError("other work has failed", native_code=1)
+
+    monkeypatch.setattr(type(probe), "forget_failure", lambda _, *call: forgotten.append(call))
+    events.query_event = ask_late
+    assert ended.state == "done"
+    assert not forgotten

@@ -88,6 +88,8 @@ def harvest(step: Step, queue: StreamQueue, _: None = None) -> None:
     while failed := _find_end(step, queue):
         operation, error = failed
         with timelines.lock:
+            if operation._retired:
+                continue  # its event was another's by then, and told of other work
             _heed_error(operation, error, step.work)
         queue._native.forget_failure(queue._stream, error.native_code or 0)
 
