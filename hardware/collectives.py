@@ -343,56 +343,64 @@ def overlap(rank: Rank) -> list[dict[str, Any]]:
 
 
 def ping_pong(rank: Rank) -> dict[str, float]:
-    """Time a semaphore that two GPUs signal in turn: in one process, and by two ranks."""
-    hops = 20 if rank.options.quick else HOPS
-    rounds = 2 if rank.options.quick else 15
-
-    def half(queue: hal.Queue, buffer: hal.Buffer, turn: hal.Semaphore, first: int) -> None:
-        for hop in range(first, first + hops, 2):
-            queue.fill(buffer, 1.0, wait=turn.at(hop), signal=turn.at(hop + 1))
-
-    def hop_of(play: Callable[[int], object], turn: hal.Semaphore) -> float:
-        taken = []
-        for number in range(rounds):
-            begin = time.perf_counter()
-            play(number * hops)
-            turn.wait((number + 1) * hops, LIMIT)
-            taken.append((time.perf_counter() - begin) / hops * 1e6)
-        return statistics.median(taken[1:])
-
+    """Time a semaphore that two GPUs signal in turn: in one process, and in two."""
+    if rank.number > 0:
+        return {}
+    quick = rank.options.quick
+    hops, rounds = (20, 2) if quick else (HOPS, 15)
     found = {}
     mine = rank.device.zeros(64, np.float32)
-    if rank.number == 0:
-        with hal.create_device(f"{rank.options.backend}:1") as other:
-            theirs = other.zeros(64, np.float32)
-            for name, shareable in (("one process", False), ("one process, shareable", True)):
-                turn = hal.create_semaphore(shareable=shareable)
+    # Where there is one GPU, it is opened twice.
+    spec = f"{rank.options.backend}:{min(1, rank.size - 1)}"
+    with hal.create_device(spec) as other:
+        theirs = other.zeros(64, np.float32)
+        for name, shareable in (("one process", False), ("one process, shareable", True)):
+            turn = hal.create_semaphore(shareable=shareable)
 
-                def both(start: int, turn: hal.Semaphore = turn) -> None:
-                    half(rank.device.queue, mine, turn, start)
-                    half(other.queue, theirs, turn, start + 1)
+            def both(start: int, turn: hal.Semaphore = turn) -> None:
+                half(mine, turn, start, hops)
+                half(theirs, turn, start + 1, hops)
 
-                found[name] = hop_of(both, turn)
-    ticket = rank.folder / "ticket"
-    if rank.number == 0:
-        turn = hal.create_semaphore(shareable=True)
-        part = ticket.with_suffix(".part")
-        part.write_bytes(pickle.dumps(turn.share()))
-        part.rename(ticket)
-    if rank.number == 1:
-        while not ticket.exists():  # a barrier would keep the GPU busy meanwhile
-            time.sleep(0.01)
-        turn = rank.device.open(pickle.loads(ticket.read_bytes()))
-    if rank.number < 2:
-        # Nobody meets here: the semaphore itself keeps the two in step.
+            found[name] = hop_of(both, turn, hops, rounds)
+    turn = hal.create_semaphore(shareable=True)
+    given = pickle.dumps((turn.share(), spec, hops, rounds)).hex()
+    with subprocess.Popen([sys.executable, __file__, "--turns", given]) as child:
+        turn.wait(1, LIMIT)  # it is there
         found["two processes"] = hop_of(
-            lambda start: half(rank.device.queue, mine, turn, start + rank.number), turn
+            lambda start: half(mine, turn, start + 1, hops), turn, hops, rounds, 1
         )
-    rank.meet()
-    if rank.number == 0:
-        for name, value in found.items():
-            print(f"semaphore, {name}: {value:.1f} us a hop", flush=True)  # noqa: T201
+        child.wait(LIMIT)
+    for name, value in found.items():
+        print(f"semaphore, {name}: {value:.1f} us a hop", flush=True)  # noqa: T201
     return found
+
+
+def half(buffer: hal.Buffer, turn: hal.Semaphore, first: int, hops: int) -> None:
+    """Submit every other hop of a round."""
+    for hop in range(first, first + hops, 2):
+        buffer.device.queue.fill(buffer, 1.0, wait=turn.at(hop), signal=turn.at(hop + 1))
+
+
+def hop_of(
+    play: Callable[[int], object], turn: hal.Semaphore, hops: int, rounds: int, begun: int = 0
+) -> float:
+    """Return the microseconds of a hop, the median of some rounds."""
+    taken = []
+    for number in range(rounds):
+        begin = time.perf_counter()
+        play(number * hops)
+        turn.wait((number + 1) * hops + begun, LIMIT)
+        taken.append((time.perf_counter() - begin) / hops * 1e6)
+    return statistics.median(taken[1:])
+
+
+def take_turns(given: str) -> None:
+    """Be the other process of `ping_pong`."""
+    ticket, spec, hops, rounds = pickle.loads(bytes.fromhex(given))
+    with hal.create_device(spec) as device:
+        turn, mine = device.open(ticket), device.zeros(64, np.float32)
+        turn.signal(1)
+        hop_of(lambda start: half(mine, turn, start + 2, hops), turn, hops, rounds, 1)
 
 
 PARTS: dict[str, Callable[[Rank], Any]] = {
@@ -442,7 +450,11 @@ def main() -> int:
     parser.add_argument("--json", type=Path)
     parser.add_argument("--rank", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--folder", help=argparse.SUPPRESS)
+    parser.add_argument("--turns", help=argparse.SUPPRESS)
     options = parser.parse_args()
+    if options.turns is not None:
+        take_turns(options.turns)
+        return 0
     if options.rank is not None:
         run(options, options.rank, options.folder)
         return 0

@@ -73,7 +73,7 @@ print(json.dumps(found))
 """
 TURNS = """
 import pickle, sys, time, hal, numpy as np
-device = hal.create_device("cuda:1")
+device = hal.create_device(sys.argv[2])
 turn = device.open(pickle.loads(bytes.fromhex(sys.argv[1])))
 mine = device.zeros(64, np.float32)
 for hop in range(1, 40, 2):
@@ -225,7 +225,9 @@ def test_a_failing_rank_is_bounded_g3(tmp_path, what):
 @contextmanager
 def other(turn):
     """Run the other process of a shared semaphore."""
-    command = python("-c", TURNS, pickle.dumps(turn.share()).hex())
+    count = sum(each.backend == "cuda" for each in hal.devices())
+    spec = f"cuda:{min(count - 1, 1)}"
+    command = python("-c", TURNS, pickle.dumps(turn.share()).hex(), spec)
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as child:
         try:
             yield child
