@@ -50,7 +50,7 @@ static bool advance(PyObject *timeline, PyObject *value, struct drops *drops) {
 /* What is to be retired: a sequence, or one of these. */
 enum { ALL = -1, SOME = 0 };
 
-static bool retire_deep(PyObject *queue, struct drops *drops, long long wanted, int depth);
+static bool retire_deep(PyObject *queue, struct drops *drops, long long wanted, bool is_known, int depth);
 
 /* Return whether an operation is a dealloca that has given nothing back: `Deallocation._let_go` has it done. */
 static bool is_late(PyObject *operation) {
@@ -75,7 +75,7 @@ static bool may_retire(PyObject *head, struct drops *drops, int depth) {
           get(get(head, Operation__queue), StreamQueue__context))
         return false; /* that device may be lost: the Python engine asks it */
       if (depth >= MOST_DEPTH) return false;
-      retire_deep(queue, drops, number(other, Operation__sequence), depth + 1);
+      retire_deep(queue, drops, number(other, Operation__sequence), false, depth + 1);
       if (!is_true(other, Operation__retired)) return false;
     }
     if (get(other, Operation__state) != engine.done) return false;
@@ -107,7 +107,9 @@ static bool retire_head(PyObject *queue, PyObject *head, struct drops *drops) {
   return true;
 }
 
-static bool retire_deep(PyObject *queue, struct drops *drops, long long wanted, int depth) {
+/* Retire what has completed; with `is_known` nobody asks whether what was `wanted` is complete, and what is behind it
+ * may be left. */
+static bool retire_deep(PyObject *queue, struct drops *drops, long long wanted, bool is_known, int depth) {
   PyObject *ring = get(queue, StreamQueue__ring), *context = get(queue, StreamQueue__context);
   Py_ssize_t length = PyObject_Length(ring);
   if (!length) return true;
@@ -127,7 +129,8 @@ static bool retire_deep(PyObject *queue, struct drops *drops, long long wanted, 
     first = (Py_ssize_t)(wanted - oldest);
     enough = first + 1;
   }
-  Py_ssize_t completed = count_completed(calls, ring, length, first, enough);
+  bool is_there = is_known && wanted >= oldest && wanted < oldest + length;
+  Py_ssize_t completed = is_there ? enough : count_completed(calls, ring, length, first, enough);
   if (completed < 0) return false;
   long long end = oldest + completed;
   bool is_done = true;
@@ -144,6 +147,10 @@ static bool retire_deep(PyObject *queue, struct drops *drops, long long wanted, 
   return is_done;
 }
 
-bool retire(PyObject *queue, struct drops *drops) { return retire_deep(queue, drops, ALL, 0); }
+bool retire(PyObject *queue, struct drops *drops) { return retire_deep(queue, drops, ALL, false, 0); }
 
-bool retire_some(PyObject *queue, struct drops *drops) { return retire_deep(queue, drops, SOME, 0); }
+bool retire_some(PyObject *queue, struct drops *drops) { return retire_deep(queue, drops, SOME, false, 0); }
+
+bool retire_completed(PyObject *operation, struct drops *drops) {
+  return retire_deep(get(operation, Operation__queue), drops, number(operation, Operation__sequence), true, 0);
+}

@@ -301,6 +301,9 @@ bool retire(PyObject *queue, struct drops *drops);
 /* The same, with as few questions as will do for room: the newest that have completed may be left. */
 bool retire_some(PyObject *queue, struct drops *drops);
 
+/* The same up to an operation whose event has just answered that it is complete. */
+bool retire_completed(PyObject *operation, struct drops *drops);
+
 /* ---- the shortcuts, one file for each kind of call ---- */
 
 /* The arguments as a vector call has them; keyword names may be NULL. */

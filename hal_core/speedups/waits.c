@@ -50,7 +50,7 @@ static enum answer spin(PyObject *operation, double seconds) {
       struct drops drops;
       drops.count = 0;
       if (!enter()) break;
-      retire(queue, &drops);
+      retire_completed(operation, &drops);
       leave();
       drop_all(&drops);
       if (is_true(operation, Operation__retired)) answer = TAKEN;

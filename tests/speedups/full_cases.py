@@ -170,6 +170,20 @@ def case_few_questions_make_room_q1(device):
     assert 0 < asked <= 8, asked
 
 
+def case_a_wait_asks_once_for_what_is_complete_s6(device):
+    buffer, sim, driver = warm(device), gpusim.load(), ctypes.CDLL("libcuda.so.1")
+    done = hal.create_semaphore()
+    for value in range(1, 9):
+        first = device.queue.fill(buffer, value)
+        device.queue.fill(buffer, 0, signal=done.at(value))
+        assert not driver.cuCtxSynchronize()
+        before = sim.calls("cuEventQuery")
+        first.wait(LIMIT)  # which does not ask about what is behind it
+        assert sim.calls("cuEventQuery") == before + 1
+        done.wait(value, LIMIT)
+        assert sim.calls("cuEventQuery") == before + 2
+
+
 def case_each_call_may_fail_on_a_stream_that_others_know_s1(device):
     buffer, other = warm(device), device.create_queue()
     assert device.queue.stream_handle
