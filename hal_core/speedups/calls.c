@@ -104,9 +104,41 @@ int wait_for(const struct calls *calls, void *stream, void *event) {
   return calls->wait_value(stream, (uintptr_t)&words->done, words->last, 0, UINT64_MAX);
 }
 
+void *pointer(PyObject *object, enum slot slot) {
+  return (void *)(uintptr_t)PyLong_AsUnsignedLongLong(get(object, slot));
+}
+
+bool settle(PyObject *event) {
+  PyObject *queue = get(event, Event_due);
+  if (queue == Py_None) return true;
+  const struct calls *calls = calls_of(queue);
+  if (!calls || record(calls, pointer(event, Event_handle), pointer(queue, StreamQueue__stream))) return false;
+  put(event, Event_due, Py_NewRef(Py_None)); /* the operations on the event keep the queue */
+  return true;
+}
+
+PyObject *last_of(PyObject *queue) {
+  PyObject *ring = get(queue, StreamQueue__ring);
+  if (!PyObject_Length(ring)) return NULL;
+  PyObject *last = PySequence_GetItem(ring, -1);
+  if (!last) PyErr_Clear();
+  Py_XDECREF(last); /* the ring holds it */
+  return last;
+}
+
+bool settle_all(PyObject *queues) {
+  bool is_done = true;
+  for (Py_ssize_t i = 0; i < PyList_GET_SIZE(queues); i++) {
+    PyObject *last = last_of(PyList_GET_ITEM(queues, i));
+    is_done = (!last || settle(get(last, Operation__event))) && is_done;
+  }
+  return is_done;
+}
+
 int ask(const struct calls *calls, PyObject *operation) {
-  PyObject *handle = get(get(operation, Operation__event), Event_handle);
-  void *event = (void *)(uintptr_t)PyLong_AsUnsignedLongLong(handle);
+  PyObject *found = get(operation, Operation__event);
+  if (!settle(found)) return -1;
+  void *event = pointer(found, Event_handle);
   if (calls->write_value) {
     const struct words *words = event;
     if (!words->native)

@@ -1,6 +1,8 @@
 /* The issue of an operation; see issue.h. */
 #include "issue.h"
 
+#include "arguments.h"
+
 static bool has_none(PyObject *waiters) {
   return waiters == Py_None || !PyDict_GET_SIZE(get(waiters, Waiters__buckets));
 }
@@ -257,10 +259,6 @@ int make_call(const struct calls *calls, const struct native_call *call, void *s
   }
 }
 
-static void *pointer(PyObject *object, enum slot slot) {
-  return (void *)(uintptr_t)PyLong_AsUnsignedLongLong(get(object, slot));
-}
-
 /* Reserve the signals' values (S1). */
 static void reserve(const struct issue *self) {
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(self->signals); i++) {
@@ -269,15 +267,57 @@ static void reserve(const struct issue *self) {
   }
 }
 
-/* The event of the operation before an operation with no native call, borrowed, if it ends with that one. */
-static PyObject *shared_event(const struct issue *self) {
-  PyObject *ring = get(self->queue, StreamQueue__ring);
-  if (!self->is_empty || self->awaited_count || !PyObject_Length(ring)) return NULL;
-  if (is_true(self->queue, StreamQueue__shown)) return NULL; /* work of others may stand in between */
-  PyObject *last = PySequence_GetItem(ring, -1);
-  if (!last) PyErr_Clear();
-  Py_XDECREF(last); /* the ring holds it */
-  return last ? get(last, Operation__event) : NULL;
+/* The event of an operation. */
+struct mark {
+  PyObject *event;  /* that of the operation before, borrowed, if both have the same, or NULL */
+  bool is_recorded; /* behind this operation, now */
+};
+
+static bool has(PyObject *resources, PyObject *storage) {
+  bool is_found = resources == storage;
+  if (!PyTuple_CheckExact(resources)) return is_found;
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(resources); i++) is_found |= PyTuple_GET_ITEM(resources, i) == storage;
+  return is_found;
+}
+
+/* Return whether nobody sees that an operation seems to end only with the next one: it signals nothing, and its
+ * handle is gone, or it is the alloca of what the next one uses, whose handle the buffer has. */
+static bool is_unobserved(PyObject *operation, PyObject *next) {
+  if (PyTuple_GET_SIZE(get(operation, Operation__signals))) return false;
+  if (Py_REFCNT(operation) == 1) return true; /* the ring's */
+  if (get(operation, Operation__kind) != names_of.alloca) return false;
+  return has(get(next, Operation__resources), get(operation, Operation__resources));
+}
+
+/* Return whether an event that was put off may be recorded behind the next operation. */
+static bool may_lie_behind(PyObject *event, PyObject *ring, PyObject *next) {
+  enum { MOST = 8 };
+  for (Py_ssize_t i = 1; i <= PyObject_Length(ring); i++) {
+    PyObject *operation = i <= MOST ? PySequence_GetItem(ring, -i) : NULL;
+    if (!operation) {
+      PyErr_Clear();
+      return false;
+    }
+    Py_DECREF(operation); /* the ring holds it */
+    if (get(operation, Operation__event) != event) break;
+    if (!is_unobserved(operation, next)) return false;
+  }
+  return true;
+}
+
+/* Find out how the end of an operation is marked. One that enqueues nothing ends with the operation before. An event
+ * that was put off is recorded behind this one, or later, if nobody sees that; else it is recorded before. False if
+ * that failed. */
+static bool choose_mark(const struct issue *self, const struct native_call *call, struct mark *mark) {
+  bool is_shown = is_true(self->queue, StreamQueue__shown); /* work of others may stand in between */
+  PyObject *last = is_shown ? NULL : last_of(self->queue), *event = last ? get(last, Operation__event) : NULL;
+  bool is_due = event && !is_none(event, Event_due), is_same = event && self->is_empty && !self->awaited_count;
+  bool may_put_off = self->is_empty || call->kind == CALL_ALLOCATE || call->kind == CALL_FREE;
+  bool is_behind = is_due && !self->lets_go && ((may_put_off && !self->awaited_count) ||
+                   may_lie_behind(event, get(self->queue, StreamQueue__ring), self->operation));
+  if (is_same || is_behind) mark->event = event;
+  mark->is_recorded = !is_same && (!may_put_off || is_shown || self->lets_go || self->calls->write_value);
+  return mark->event || !is_due || settle(event);
 }
 
 /* What is put on a stream: no Python objects, but for calls that keep the interpreter lock. */
@@ -399,12 +439,14 @@ static bool are_own(const struct issue *self) {
   return true;
 }
 
-static bool put_on_stream(struct issue *self, const struct native_call *call, PyObject *event, bool is_shared,
+static bool put_on_stream(struct issue *self, const struct native_call *call, PyObject *event, bool is_marked,
                           bool *is_recorded) {
   struct work work = {.calls = self->calls, .call = call, .stream = pointer(self->queue, StreamQueue__stream)};
-  if (!is_shared) work.event = pointer(event, Event_handle);
+  if (is_marked) work.event = pointer(event, Event_handle);
   while (work.count < self->awaited_count) {
     PyObject *awaited = get(self->awaited[work.count], Operation__event);
+    /* What is recorded may be another device's, whose context is current then. */
+    if (!is_none(awaited, Event_due) && !(settle(awaited) && calls_of(self->queue))) return false;
     work.waits[work.count++] = pointer(awaited, Event_handle);
   }
   if (self->lets_go) {
@@ -425,25 +467,31 @@ static bool put_on_stream(struct issue *self, const struct native_call *call, Py
 enum answer issue(struct issue *self, const struct native_call *call) {
   PyObject *queue = self->queue;
   PyObject *pool = get(get(self->context, DeviceContext_events), EventPool__free);
-  PyObject *event = shared_event(self);
-  bool is_shared = event, is_recorded = false;
+  struct mark mark = {NULL, false};
+  bool is_recorded = false;
+  if (self->lets_go && !(are_own(self) && settle_all(get(self->context, DeviceContext_queues)))) return NOT_MINE;
+  if (!choose_mark(self, call, &mark)) return NOT_MINE;
+  PyObject *event = mark.event;
   Py_ssize_t last = PyList_GET_SIZE(pool) - 1;
-  if ((last < 0 && !is_shared) || (self->lets_go && !are_own(self))) return NOT_MINE;
+  if (last < 0 && !event) return NOT_MINE;
   PyObject *sequence = PyLong_FromLongLong(number(queue, StreamQueue__sequence) + 1);
   long long launches = 1 + self->more + self->awaited_count;
   PyObject *launched = PyLong_FromLongLong(number(queue, StreamQueue__launched) + launches);
-  if (is_shared) {
+  if (event) {
     Py_INCREF(event);
     count(event, 1);
   } else {
     event = PyList_GET_ITEM(pool, last);
     Py_SET_SIZE(pool, last); /* its reference is this one now */
     put(event, Event_count, Py_NewRef(engine.one));
+    put(event, Event_due, Py_NewRef(Py_None));
   }
   enum answer answer = NOT_MINE;
-  if (sequence && launched && put_on_stream(self, call, event, is_shared, &is_recorded)) {
+  if (sequence && launched && put_on_stream(self, call, event, mark.is_recorded, &is_recorded)) {
     /* From here on it is issued, whatever comes. */
     answer = TAKEN;
+    if (is_recorded && (mark.is_recorded || !mark.event))
+      put(event, Event_due, Py_NewRef(mark.is_recorded ? Py_None : queue));
     if (is_recorded && (!self->lets_go || may_publish(self))) {
       publish(self, event, sequence, launched);
       if (self->lets_go) release_baton(self);

@@ -44,11 +44,25 @@ static PyObject *replace_lock(PyObject *module, PyObject *lock) {
   Py_RETURN_NONE;
 }
 
+/* settle(event): record an event that was put off; false if that failed. */
+static PyObject *settle_one(PyObject *module, PyObject *event) {
+  (void)module;
+  return PyBool_FromLong(settle(event));
+}
+
+/* settle_all(queues): record those that were put off on queues. */
+static PyObject *settle_each(PyObject *module, PyObject *queues) {
+  (void)module;
+  return PyBool_FromLong(settle_all(queues));
+}
+
 static PyMethodDef functions[] = {
     {"install", install, METH_VARARGS, PyDoc_STR("Take over the engine's classes and constants.")},
     {"install_flow", install_tracking, METH_VARARGS, PyDoc_STR("Take over hal.flow's classes.")},
     {"install_groups", install_gathering, METH_VARARGS, PyDoc_STR("Take over hal.collectives' classes.")},
     {"release", release_some, METH_VARARGS, PyDoc_STR("Issue what waits for a reached value.")},
+    {"settle", settle_one, METH_O, PyDoc_STR("Record an event that was put off.")},
+    {"settle_all", settle_each, METH_O, PyDoc_STR("Record the events that were put off on queues.")},
     {"use_lock", replace_lock, METH_O, PyDoc_STR("Use another timeline lock.")},
     {NULL, NULL, 0, NULL},
 };

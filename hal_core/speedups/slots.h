@@ -78,6 +78,7 @@
   X(Waiters, _keys)                                                                                \
   X(Waiters, _buckets)                                                                             \
   X(Event, count)                                                                                  \
+  X(Event, due)                                                                                    \
   X(Event, handle)                                                                                 \
   X(EventPool, _free)                                                                              \
   X(CommandBuffer, _device)                                                                        \

@@ -148,6 +148,23 @@ int record(const struct calls *calls, void *event, void *stream);
 int wait_for(const struct calls *calls, void *stream, void *event);
 int ask(const struct calls *calls, PyObject *operation);
 
+/* An event behind allocas and deallocas is *put off* (`Event.due`): the next work on the stream has it
+ * recorded behind itself, or whoever needs it has it recorded where the stream is then. To record an event
+ * costs as much as to allocate. Only the last operations of a ring have one that is put off, and only while
+ * few launches are in flight, so that to record it with the interpreter lock kept does not block. */
+
+/* Record an event that was put off, which may be done at any time; false if that failed. */
+bool settle(PyObject *event);
+
+/* The same for the last operations of queues, before something that may fill streams. */
+bool settle_all(PyObject *queues);
+
+/* The last operation in the ring of a queue, borrowed, or NULL. */
+PyObject *last_of(PyObject *queue);
+
+/* A handle of the driver's, from a slot. */
+void *pointer(PyObject *object, enum slot slot);
+
 /* ---- guard.c: the timeline lock ---- */
 
 /* Take the timeline lock if nobody has it. */

@@ -229,8 +229,8 @@ def case_a_call_to_the_pool_that_fails_changes_nothing_m1(device):
     for function in ("cuMemAllocFromPoolAsync", "cuEventRecord"):
         sim = fails(function, 1, device)
         buffer = queue.alloca(256)
+        queue.fill(buffer, 4).wait(30)  # the event lies behind it
         assert not sim.fail_none()
-        queue.fill(buffer, 4).wait(30)
         check_books(device)
         sim = fails("cuMemFreeAsync" if function[2] == "M" else function, 1, device)
         queue.dealloca(buffer).wait(30)
@@ -246,6 +246,69 @@ def case_a_call_to_the_pool_that_fails_changes_nothing_m1(device):
     else:
         raise AssertionError
     check_books(device)
+
+
+def case_the_event_behind_a_pair_is_put_off_m3(device):
+    """The event of the next work serves, if nobody sees that the pair ends only then."""
+    grow(device)
+    filled = warm(device)
+    queue = device.create_queue()  # it harvests, and so records an event, at its 64th submission
+
+    def turn(kept):
+        buffer = queue.alloca(256)
+        queue.fill(buffer, 1)
+        kept.append(queue.dealloca(buffer))
+
+    assert records(lambda: [turn([]) for _ in range(8)]) == 8
+    kept = []
+    assert records(lambda: [turn(kept) for _ in range(8)]) == 8 + 7
+    assert records(lambda: kept[-1].wait(30)) == 1
+    assert records(lambda: queue.fill(filled, 1)) == 1
+    apart = queue.alloca(256)
+    assert records(lambda: queue.fill(filled, 1)) == 1 + 1, "others may wait for the alloca alone"
+    queue.dealloca(apart)
+    queue.stream_handle  # noqa: B018 - from now on work of others may stand in between
+    assert records(lambda: turn([])) == 3
+
+
+def case_whoever_needs_an_event_that_was_put_off_has_it_recorded_i1(device):
+    grow(device)
+    queue, other = device.queue, device.create_queue()
+    buffer = warm(device)
+    other.fill(buffer, 1).wait(30)
+    python = hal.Queue.fill.__wrapped__
+    done = hal.create_semaphore()
+    plain = {
+        "a wait of the host": lambda made: made.wait(30),
+        "a question": lambda made: made.done,
+        "a wait of another stream": lambda made: other.fill(buffer, 1, wait=made),
+        "the same in Python": lambda made: python(other, buffer, 1, wait=made),
+        "work of Python's": lambda made: python(queue, buffer, 1),
+        "a wait for all": lambda made: device.wait_idle(30),
+    }
+    for index, (name, need) in enumerate(plain.items()):
+        made = queue.alloca(256, signal=done.at(index + 1))
+        assert made.allocation._event.due is queue, name
+        need(made.allocation)
+        assert made.allocation._event.due is None, name
+        queue.dealloca(made)
+        assert queue._ring[-1]._event.due is queue, name
+        sim = fails("cuEventRecord", 1, device)  # it is recorded anew
+        need(queue._ring[-1])
+        device.wait_idle(30)
+        assert not sim.fail_none(), name
+        check_books(device)
+    assert done.query() == len(plain)
+
+
+def records(call):
+    """Return how many events a call records."""
+    import gpusim  # noqa: PLC0415 - only runs on the software driver have it
+
+    sim = gpusim.load()
+    before = sim.calls("cuEventRecord")
+    call()
+    return sim.calls("cuEventRecord") - before
 
 
 def case_a_collection_in_an_alloca_finds_it_whole_i10(device):

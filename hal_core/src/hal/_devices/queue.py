@@ -313,9 +313,10 @@ class Queue(StreamQueue, Collectives[Buffer, Submission]):
         when no running or issued work on the device can. Operations on
         other queues that use the buffer must wait for the allocation: one that
         is issued before it fails, and one that is issued later without a wait may
-        overlap with an earlier use of the same memory. If the allocation fails (out of
-        memory, a failed wait, cancelled), operations that use the buffer fail with the
-        same error. `dtype` and `memory` as in `Device.allocate`; the content is
+        overlap with an earlier use of the same memory. What waits for the allocation may
+        also wait for this queue's next operation, if that uses the buffer. If the allocation
+        fails (out of memory, a failed wait, cancelled), operations that use the buffer fail
+        with the same error. `dtype` and `memory` as in `Device.allocate`; the content is
         undefined. Give the memory back with `dealloca`, or drop the buffer.
         Never blocks. Raises, already during the call, `OutOfMemoryError` for more than the
         ``memory_limit``, or than the device has of device memory.

@@ -19,6 +19,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, TypeAlias
 
 from hal._engine.ending import abandon, call_off, end, recall
+from hal._engine.events import settle_all
 from hal._engine.host_calls import resume
 from hal._engine.operation import (
     DEFERRED,
@@ -240,6 +241,7 @@ def _take_baton(operation: Operation, step: Step) -> None:
     The order matters: the step knows of the queue before the baton is its own.
     """
     queue = step.queue = operation._queue
+    settle_all(queue._context.queues)
     queue._owner = step
     queue._issuing = operation
     operation._state = ISSUING

@@ -11,12 +11,23 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
+from hal._base import speedups
 from hal._engine import timelines
 from hal._engine.memory_events import MemoryEvents
 from hal._engine.operation import Operation
 from hal.native import NativeDevice
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from hal._engine.stream import StreamQueue
+
+settle_all: Callable[[list[StreamQueue]], object] = getattr(speedups.module, "settle_all", len)
+"""Records the events that the C extension has put off on queues; makes no Python call."""
+_settle: Callable[[Event], bool] = getattr(speedups.module, "settle", bool)
+"""Records one of these; False if that failed."""
 
 
 class Recorder(Protocol):
@@ -30,14 +41,31 @@ class Recorder(Protocol):
 
 
 class Event:
-    """A native event and the count of its holders."""
+    """A native event and the count of its holders.
 
-    __slots__ = ("_pool", "count", "handle")
+    The C extension puts off to record one behind allocas and deallocas (`speedups.h`). Then `due`
+    is the queue on whose stream it is still to be recorded, and whoever hands the event to the
+    driver settles it before.
+    """
+
+    __slots__ = ("_pool", "count", "due", "handle")
 
     def __init__(self, pool: EventPool, handle: int) -> None:
         self._pool = pool
         self.handle: Final = handle
         self.count = 0
+        self.due: StreamQueue | None = None
+
+    def settle(self, native: NativeDevice) -> None:
+        """Record it, if that was put off, and bind a device again; raises what that raises."""
+        queue = self.due
+        if queue is None:
+            return
+        if not _settle(self):
+            queue._native.bind()
+            queue._record(self.handle, queue._stream)
+            self.due = None
+        native.bind()
 
     def release(self) -> None:
         """Drop one count; the last one returns the event to the pool. Under the timeline lock."""
@@ -83,6 +111,7 @@ class EventPool:
             event = Event(self, self._native.create_event())
             self._all[event] = None
         event.count = 1
+        event.due = None
         return event
 
     def is_idle(self) -> bool:
@@ -133,4 +162,5 @@ class EventPool:
 
 
 def _let_wait(native: NativeDevice, stream: int, operation: Operation) -> None:
+    operation._event.settle(native)
     native.wait_event(stream, operation._event.handle)

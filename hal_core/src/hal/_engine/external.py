@@ -16,7 +16,7 @@ from hal._base import sync
 from hal._base.failures import fresh
 from hal._engine import steps, timelines
 from hal._engine.context import DeviceContext
-from hal._engine.events import Event, Recorder
+from hal._engine.events import Event, Recorder, settle_all
 from hal._engine.fence import Waits
 from hal._engine.operation import DONE, ISSUED, PENDING, Operation
 from hal._engine.plan import Payload
@@ -231,6 +231,7 @@ def stream_handle(queue: StreamQueue) -> int:
     if queue._closed:
         raise ClosedError(f"{queue.name} is closed, and its stream is gone")
     queue._shown = True
+    settle_all([queue])  # not behind what others put there
     context.native.bind()
     return context.native.export_stream(queue._stream)
 
