@@ -313,10 +313,12 @@ static bool choose_mark(const struct issue *self, const struct native_call *call
   PyObject *last = is_shown ? NULL : last_of(self->queue), *event = last ? get(last, Operation__event) : NULL;
   bool is_due = event && !is_none(event, Event_due), is_same = event && self->is_empty && !self->awaited_count;
   bool may_put_off = self->is_empty || call->kind == CALL_ALLOCATE || call->kind == CALL_FREE;
+  /* Not on the CPU, where work that fails alone is told of by its event. */
+  may_put_off = may_put_off && self->calls->free_async && !self->calls->write_value;
   bool is_behind = is_due && !self->lets_go && ((may_put_off && !self->awaited_count) ||
                    may_lie_behind(event, get(self->queue, StreamQueue__ring), self->operation));
   if (is_same || is_behind) mark->event = event;
-  mark->is_recorded = !is_same && (!may_put_off || is_shown || self->lets_go || self->calls->write_value);
+  mark->is_recorded = !is_same && (!may_put_off || is_shown || self->lets_go);
   return mark->event || !is_due || settle(event);
 }
 
