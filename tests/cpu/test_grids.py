@@ -231,31 +231,6 @@ __global__ void kernel(unsigned *low, unsigned long long *whole, unsigned first)
         assert (low == expected.astype("u4")).all()
 
 
-def test_launches_on_several_streams_at_once(lab, other_lab):
-    source = """
-__global__ void kernel(unsigned *x, int rounds) {
-  unsigned i = blockIdx.x * blockDim.x + threadIdx.x, v = x[i];
-  for (int k = 0; k < rounds; k++) v = v * 1664525u + 1013904223u;
-  x[i] = v;
-}
-"""
-    expected = np.arange(1 << 14, dtype="u4")
-    for _ in range(300):
-        expected = expected * np.uint32(1664525) + np.uint32(1013904223)
-    arrays = []
-    for each in (lab, other_lab):
-        kernel = each.function(source)
-        for _ in range(3):
-            stream = each.stream()
-            array = each.array(np.arange(1 << 14), "u4")
-            for _ in range(3):
-                each.launch(stream, kernel, 256, 64, array, np.int32(100))
-            arrays.append(array)
-    lab.finish()
-    other_lab.finish()
-    assert all((array == expected).all() for array in arrays)
-
-
 def test_a_small_grid_keeps_its_order_of_blocks(lab):
     """Not promised, but what makes a first look at a kernel with printf readable."""
     kernel = lab.function("""

@@ -93,19 +93,6 @@ def test_memory_that_comes_back_on_the_way_is_waited_for_m3(open_probe, ordered,
     assert (out == 9).all()
 
 
-def test_an_alloca_outlives_a_failure_before_it_m3(open_probe):
-    """M3, Q2: it asks for memory when it is issued, and order inherits no failure."""
-    device, probe = open_probe()
-    queue, bad = device.queue, hal.create_semaphore()
-    failing = queue.barrier(wait=bad.at(1))
-    buffer = queue.alloca(SIZE)
-    assert probe.calls["allocate"] == 0
-    bad.fail(OperationError("its own"))
-    buffer.allocation.wait(LIMIT)
-    with pytest.raises(OperationError, match="its own"):
-        failing.wait(LIMIT)
-
-
 @pytest.mark.parametrize("name", ["allocate_async", "free_async"])
 def test_native_calls_that_fail_m3(open_probe, name):
     device, probe = open_probe(settings=MemorySettings(async_allocations=True))

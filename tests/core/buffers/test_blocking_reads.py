@@ -8,17 +8,6 @@ import hal
 from hal.errors import DeadlineExceededError, OperationError
 
 
-def test_reading_waits_for_what_stands_in_a_backlog_m2(small_device):
-    """M2: reading waits for unissued work, too: 100 operations, two of them in flight at a time."""
-    buffer = small_device.upload(np.zeros(4, np.int32))
-    opened = hal.create_semaphore()
-    small_device.queue.barrier(wait=opened.at(1))
-    for number in range(1, 101):
-        small_device.queue.fill(buffer, number)
-    opened.signal(1)
-    assert buffer.numpy().tolist() == [100] * 4
-
-
 def test_a_mapping_waits_for_what_it_is_told_m2(device):
     buffer = device.upload(np.zeros(4, np.uint8))
     never, soon = hal.create_semaphore(), hal.create_semaphore()

@@ -31,23 +31,6 @@ def test_what_enqueues_nothing_ends_with_what_is_before_it_q2(open_probe, latch)
     assert device._context.events.is_idle()
 
 
-def test_what_enqueues_nothing_waits_on_its_stream_q2(open_probe, latch):
-    """Q2: a barrier that waits for another queue ends after that queue's work."""
-    device, probe = open_probe()
-    buffer = device.allocate(4)
-    device.queue.fill(buffer, 1)
-    probe.hold(latch)
-    other = device.queues.upload.fill(buffer, 2)
-    barrier = device.queue.barrier(wait=other)
-    device.queue.fill(buffer, 3)
-    assert barrier.state == "issued"
-    latch.open()
-    barrier.wait(LIMIT)
-    assert other.state == "done"
-    device.wait_idle(LIMIT)
-    assert buffer.numpy(timeout=LIMIT).tolist() == [3] * 4
-
-
 @pytest.mark.parametrize("lost", [False, True])
 def test_what_enqueues_nothing_fails_with_its_device_s5(open_probe, latch, lost):
     """S5: a lost device fails the barrier; a failed operation before it does not."""

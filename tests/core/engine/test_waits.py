@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import gc
 import math
 import queue
@@ -163,40 +162,6 @@ def test_time_out_reads_the_value_once_more_s6(open_probe, latch):
     with pytest.raises(DeadlineExceededError):
         semaphore.wait(51, 0)
     latch.open()
-
-
-def test_wait_any_with_running_work_of_several_queues_s6(open_probe, latch):
-    """S6: one queue is held up; the other's work ends the wait, without anyone's help."""
-    device, probe = open_probe()
-    buffer = device.allocate(32)
-    probe.hold(latch)
-    held = device.queues.upload.fill(buffer, 1, size=16)
-    gate = hal.create_semaphore()
-    free = device.queues.compute.fill(buffer, 1, offset=16, wait=gate.at(1))
-    ready = threading.Event()
-
-    def wait():
-        ready.set()
-        return hal.wait_any([held, free], LIMIT)
-
-    def signal():
-        assert ready.wait(LIMIT)
-        gate.signal(1)
-
-    assert collect_in_threads([wait, signal])[0] == 1
-    latch.open()
-    assert hal.wait_all([held, free], LIMIT) is None
-
-
-def test_many_waiters_on_the_work_of_one_queue_s6(device):
-    """S6: waiters on 16 different operations of one queue all return: none is left sleeping
-    when the one that polled for them leaves."""
-    for _ in range(10):
-        gate = hal.create_semaphore()
-        buffer = device.allocate(4096)
-        submissions = [device.queue.fill(buffer, 1, wait=gate.at(1)) for _ in range(16)]
-        waits = [functools.partial(each.wait, LIMIT) for each in submissions]
-        collect_in_threads([*waits, functools.partial(gate.signal, 1)])
 
 
 def test_impatient_leader_wakes_a_follower_s6(open_probe, latch):

@@ -147,16 +147,3 @@ def test_modules_live_as_long_as_their_work_q5(open_probe, latch):
     gc.collect()
     device.trim(1 << 40)
     assert "module" not in probe.live()
-
-
-def test_a_kernel_keeps_its_program(open_probe):
-    device, probe = open_probe()
-    kernel = device.compile(SOURCE)["nothing"]
-    gc.collect()
-    device.trim(1 << 40)
-    device.queue.dispatch(kernel, grid=1, block=1).wait(LIMIT)
-    del kernel
-    gc.collect()
-    device.wait_idle(LIMIT)
-    device.trim(1 << 40)
-    assert "module" not in probe.live()

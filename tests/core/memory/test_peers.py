@@ -139,13 +139,6 @@ def test_large_copies_go_in_parts(pair, monkeypatch):
     assert two.calls["copy_peer"] == 3
 
 
-def test_a_copy_of_nothing_orders_and_makes_no_call(pair):
-    first, _, second, two = pair
-    source, target = first.allocate(64), second.allocate(64)
-    second.queue.copy(source, target, size=0).wait(LIMIT)
-    assert two.calls["copy_peer"] == 0
-
-
 def test_copies_of_memory_that_comes_later_m3(pair):
     """M3: either side of a copy may belong to an alloca that is not issued yet."""
     first, _, second, _ = pair

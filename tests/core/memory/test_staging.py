@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import threading
-import weakref
 
 import numpy as np
 import pytest
@@ -130,56 +129,6 @@ def test_a_native_allocation_that_stalls_holds_up_no_submitter_q1(staged):
     stall.leave.set()
     written.wait(LIMIT)
     assert (buffer.map() == 1).all()
-
-
-def test_order_with_other_work_q2(staged):
-    """Q2: in an ordered queue staged transfers take their place between kernels and fills."""
-    device, _ = staged()
-    buffer, data = device.allocate(MANY), some(MANY)
-    one, two = np.zeros(MANY, np.uint8), np.zeros(MANY, np.uint8)
-    queue = device.queue
-    queue.fill(buffer, 3)
-    queue.read(buffer, one)
-    queue.write(buffer, data)
-    queue.read(buffer, two)
-    queue.fill(buffer, 5).wait(LIMIT)
-    assert (one == 3).all()
-    assert (two == data).all()
-    assert (buffer.map() == 5).all()
-
-
-def test_waits_and_signals_m1(staged):
-    """M1: waits are resolved as reached, and signals come when the bytes are there."""
-    device, _ = staged()
-    start, done = hal.create_semaphore(), hal.create_semaphore()
-    buffer, out = device.allocate(MANY), np.zeros(MANY, np.uint8)
-    device.queues.upload.write(buffer, some(MANY), wait=start.at(1), signal=done.at(1))
-    device.queues.download.read(buffer, out, wait=done.at(1), signal=done.at(2))
-    assert done.query() == 0
-    start.signal(1)
-    done.wait(2, LIMIT)
-    assert (out == some(MANY)).all()
-
-
-def test_the_array_is_kept_and_no_longer_than_that_q5(staged):
-    device, _ = staged()
-
-    class Tracked(np.ndarray):
-        pass
-
-    gate = hal.create_semaphore()
-    buffer, array = device.allocate(MANY), some(MANY).view(Tracked)
-    reference = weakref.ref(array)
-    written = device.queue.write(buffer, array, wait=gate.at(1))
-    del array
-    gc.collect()
-    assert reference() is not None
-    gate.signal(1)
-    assert (buffer.numpy(wait=written, timeout=LIMIT) == some(MANY)).all()
-    device.wait_idle(LIMIT)
-    device.queue.call(list).wait(LIMIT)
-    gc.collect()
-    assert reference() is None
 
 
 # The ring

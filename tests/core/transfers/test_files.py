@@ -19,46 +19,13 @@ from native_probe import Probe
 
 import hal
 from hal._transfers import files
-from hal.errors import ClosedError, InvalidArgumentError, UnimplementedError
+from hal.errors import ClosedError, InvalidArgumentError
 from hal.native import MemoryType
 
 MEMORY = ["device", "host", "managed"]
 
 
 # The bytes
-
-
-@pytest.mark.parametrize("memory", MEMORY)
-@pytest.mark.parametrize("length", [1, 6, 7, 8, 700, 4096])
-def test_a_file_comes_into_a_buffer_q4(device, tmp_path, small_chunks, memory, length):
-    content = random_bytes(length + 50, length)
-    path = tmp_path / "data"
-    path.write_bytes(content)
-    for offset, start in ((0, 0), (3, 0), (0, 5), (49, 11)):
-        expected = bytearray(b"\xaa" * (length + 20))
-        expected[start : start + length] = content[offset : offset + length]
-        buffer = device.allocate(length + 20, memory=memory)
-        device.queue.fill(buffer, b"\xaa")
-        file = hal.File(path, offset=offset, size=length)
-        device.queue.write(buffer, file, offset=start).wait(LIMIT)
-        assert buffer.numpy().tobytes() == expected
-    assert path.read_bytes() == content
-
-
-@pytest.mark.parametrize("memory", MEMORY)
-@pytest.mark.parametrize("length", [1, 6, 7, 8, 700, 4096])
-def test_a_buffer_goes_into_a_file_q4(device, tmp_path, small_chunks, memory, length):
-    content = random_bytes(length + 20, length)
-    buffer = device.allocate(length + 20, memory=memory)
-    device.queue.update(buffer, content)
-    for offset, start in ((0, 0), (3, 0), (0, 5), (60, 11)):
-        path = tmp_path / f"data-{offset}-{start}"
-        path.write_bytes(b"\x55" * 50)
-        expected = bytearray(b"\x55" * 50).ljust(offset, b"\0")
-        expected[offset : offset + length] = content[start : start + length]
-        file = hal.File(path, offset=offset, size=length)
-        device.queue.read(buffer, file, offset=start).wait(LIMIT)
-        assert path.read_bytes() == expected
 
 
 def test_real_chunks_and_bounded_memory_q4(device, tmp_path):
@@ -175,25 +142,6 @@ def open_discrete(open_probe, monkeypatch):
 
     monkeypatch.setattr(Probe, "host_pointer", hide)
     return open_probe
-
-
-@pytest.mark.parametrize("length", [1, 4095, 1 << 20, (5 << 20) + 77, (9 << 20) + 1])
-def test_staged_there_and_back_m1(open_discrete, tmp_path, length):
-    """M1: through pinned memory, in pieces; offsets on both sides, and nothing beside the range."""
-    device, _ = open_discrete()
-    content = random_bytes(length + 7, length)
-    (tmp_path / "in").write_bytes(content)
-    buffer = device.allocate(length + 20)
-    with pytest.raises(UnimplementedError):
-        buffer.map()
-    device.queue.fill(buffer, b"\xaa")
-    written = device.queue.write(
-        buffer, hal.File(tmp_path / "in", offset=7, size=length), offset=11
-    )
-    device.queue.read(buffer, hal.File(tmp_path / "out", offset=3, size=length + 20)).wait(LIMIT)
-    expected = b"\0" * 3 + b"\xaa" * 11 + content[7:] + b"\xaa" * 9
-    assert (tmp_path / "out").read_bytes() == expected
-    assert written.state == "done"
 
 
 def test_staged_transfers_of_many_threads_m1(open_discrete, tmp_path):
