@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections import deque
 
 import pytest
 from core_harness import LIMIT, Stall, wait_until
@@ -119,6 +120,26 @@ def test_nothing_is_cached_with_a_limit_of_zero_m1(open_probe):
     assert device.statistics().bytes_cached == 0
     assert probe.calls["allocate"] >= 1
     assert "allocation" not in probe.live()
+
+
+def test_what_is_to_be_freed_changes_only_under_the_lock_that_statistics_take_m1(open_probe):
+    """M1: they walk through it while a thread of ours frees."""
+    device, _ = open_probe(settings=MemorySettings(cache_limit=0))
+    heap, changes = device._heap, []
+
+    class Guarded(deque):
+        def append(self, what):
+            changes.append(heap.books.lock._is_owned())
+            super().append(what)
+
+        def popleft(self):
+            changes.append(heap.books.lock._is_owned())
+            return super().popleft()
+
+    heap.reaper._waste = Guarded()
+    device.allocate(4096).close()
+    device.trim()
+    assert changes == [True] * 2
 
 
 def test_blocks_above_the_largest_class_are_not_cached_m1(open_probe, monkeypatch):

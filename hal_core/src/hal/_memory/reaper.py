@@ -99,7 +99,8 @@ class Reaper:
         self.reaping: Final = sync.OwnedLock()
         self._handles: set[tuple[int, int]] = set()  # kind and handle; guarded by the books' lock
         self.doomed: deque[Doomed] = deque()  # left by finalisers for `absorb`
-        self._waste: deque[Doomed] = deque()  # to be given back by native calls
+        # To be given back by native calls; the books' lock guards it
+        self._waste: deque[Doomed] = deque()
         self._returning: deque[Ticket] = deque()  # to be given back by `free_async`
         self._leaving: deque[Owner] = deque()  # of foreign memory that was given back
         # What a dealloca has not given back at its issue: something used it, or it failed
@@ -195,7 +196,7 @@ class Reaper:
 
     def uses_over(self) -> list[Ticket]:
         """Return the uses of hal's memory that are over and not given back; the books' lock."""
-        tickets = dict.fromkeys([what for what in self._waste.copy() if isinstance(what, Ticket)])
+        tickets = dict.fromkeys([what for what in self._waste if isinstance(what, Ticket)])
         return [
             each
             for each in tickets
@@ -254,7 +255,8 @@ class Reaper:
                     self._end_use(what)
                 else:
                     self._destroy(what)
-                waste.popleft()
+                with books.lock:
+                    waste.popleft()
             # All at once: a search for each would look at every segment for every segment.
             with books.lock:
                 surplus = books.surplus(keep)

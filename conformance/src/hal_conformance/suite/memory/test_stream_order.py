@@ -51,7 +51,7 @@ def test_a_hundred_cycles_take_one_block_m3(
 def test_one_block_goes_round_behind_a_kernel_m3(scarce: hal.Device, make_hold: MakeHold) -> None:
     """M3: the driver gets all cycles while the first waits: the host has no part in it."""
     queue = scarce.queue
-    queue.fill(queue.alloca(64), 0).wait(LIMIT)
+    hal.wait_all(cycle(queue, 64, 0), LIMIT)
     hold = make_hold(queue)
     before = scarce.statistics(reset_peak=True).bytes_now
     submitted = [each for number in range(20) for each in cycle(queue, BIG, number)]
