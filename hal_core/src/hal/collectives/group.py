@@ -34,8 +34,6 @@ from hal.native_collectives import (
 if TYPE_CHECKING:
     import numpy as np
 
-__all__ = ["Group"]
-
 _MOST: Final = 2**31 - 1
 """The highest color and key; MPI takes no more."""
 

@@ -15,8 +15,6 @@ from hal.collectives.plugins import choose
 from hal.errors import ArgumentTypeError, InvalidArgumentError
 from hal.native_collectives import Join, Place
 
-__all__ = ["Rendezvous", "join", "join_all"]
-
 Rendezvous = str | Callable[[bytes | None], bytes]
 """Where ranks meet, or a function that gives every rank the bytes of rank 0."""
 

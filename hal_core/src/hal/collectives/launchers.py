@@ -9,8 +9,6 @@ from hal.arguments import as_mapping, as_text, number_of, shown
 from hal.errors import InvalidArgumentError
 from hal.native_collectives import Place
 
-__all__ = ["find_place"]
-
 
 def find_place(environment: Mapping[str, str] | None = None) -> Place:
     """Return the place that the environment gives, by default this process's; else one alone.

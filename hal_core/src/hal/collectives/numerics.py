@@ -10,8 +10,6 @@ from numpy.typing import NDArray
 
 from hal import bfloat16
 
-__all__ = ["Bytes", "joined", "narrow", "reduced", "wide_type", "widen"]
-
 Bytes: TypeAlias = "NDArray[np.uint8]"
 """Flat bytes on the host."""
 

@@ -12,8 +12,6 @@ from hal.collectives.embedded import PROVIDER
 from hal.errors import BackendNotFoundError, BackendUnavailableError, PluginError
 from hal.native_collectives import ENTRY_POINT_GROUP, HookSpecification, Join, Provider
 
-__all__ = ["choose", "providers"]
-
 
 @functools.cache
 def _load() -> tuple[dict[str, Provider], dict[str, str]]:

@@ -13,8 +13,6 @@ from hal.errors import (
 )
 from hal.native_collectives import Step
 
-__all__ = ["RECORDS", "again", "mismatch", "not_all_came", "ranks_named", "timed_out", "withdrawn"]
-
 RECORDS: Final = 16
 """Operations of each rank that are remembered."""
 

@@ -8,8 +8,6 @@ from typing import Final, Protocol
 
 from hal.errors import OperationError
 
-__all__ = ["SLICE", "watch", "watched"]
-
 SLICE: Final = 0.02
 """Seconds between two looks at groups that have work in flight."""
 

@@ -8,26 +8,6 @@ from typing import Final
 
 from PIL import Image, ImageDraw, ImageFont
 
-__all__ = [
-    "BACKGROUND",
-    "BAND",
-    "BAR",
-    "FAINT",
-    "GRID",
-    "LEFT",
-    "LINE_HEIGHT",
-    "MARGIN",
-    "RIGHT",
-    "ROOM_FOR_TEXT",
-    "TEXT",
-    "WIDTH",
-    "Canvas",
-    "Color",
-    "font",
-    "mix",
-    "round_step",
-]
-
 Color = tuple[int, int, int]
 
 WIDTH: Final = 1800

@@ -14,8 +14,6 @@ from hal.demo.kernels import halo_of
 from hal.demo.tiles import cut, extend
 from hal.errors import OperationError, OutOfMemoryError, UnimplementedError
 
-__all__ = ["HostTiles"]
-
 Bytes = npt.NDArray[np.uint8]
 Ints = npt.NDArray[np.int32]
 Floats = npt.NDArray[np.float32]

@@ -22,18 +22,6 @@ import hal
 from hal.demo.tiles import Tile
 from hal.flow import Recording
 
-__all__ = [
-    "BLOCK",
-    "EDGES",
-    "HEADER",
-    "SOURCE",
-    "TILE",
-    "TileKernels",
-    "defines",
-    "gaussian",
-    "halo_of",
-]
-
 BLOCK: Final = (64, 4)
 """Threads of a block, along x and y: whole warps along the rows on every device."""
 

@@ -23,8 +23,6 @@ from typing import Final, NamedTuple
 import hal
 from hal.errors import DeadlineExceededError
 
-__all__ = ["STAGES", "Observation", "Observer", "Operation", "Overlap", "Step"]
-
 STAGES: Final = ("upload", "compute", "download")
 """The stages of a tile, each on the queue of this name, in order."""
 

@@ -13,8 +13,6 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 
 from hal.errors import InvalidArgumentError, NotFoundError
 
-__all__ = ["check_output", "load", "load_shipped", "save_edges", "save_image"]
-
 _BYTE: Final = 255
 
 

@@ -18,8 +18,6 @@ from hal.demo.kernels import EDGES, TILE, TileKernels
 from hal.flow import Flow
 from hal.flow.scheduler import Trace
 
-__all__ = ["Pipeline"]
-
 
 class Pipeline:
     """A pipeline of the host's tiles through the kernels, `slots` of them at once.

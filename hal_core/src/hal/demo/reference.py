@@ -15,8 +15,6 @@ import numpy as np
 import numpy.typing as npt
 from scipy import ndimage
 
-__all__ = ["edges", "tolerance"]
-
 _TRUNCATE: Final = 4.0
 """Standard deviations at which the Gaussian ends; scipy's default."""
 

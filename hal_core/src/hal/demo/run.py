@@ -19,8 +19,6 @@ from hal.demo.pipeline import Pipeline
 from hal.demo.tiles import choose_size
 from hal.errors import InvalidArgumentError
 
-__all__ = ["Report", "Settings", "run"]
-
 _SMALLEST_SIGMA = 0.3
 """Leaves a blur with a radius of one pixel."""
 _LARGEST_SIGMA = 32.0

@@ -8,8 +8,6 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Tile", "choose_size", "cut", "extend"]
-
 _SIZES: Final = (64, 128, 256, 512, 1024, 2048)
 _MOST_TILES: Final = 36
 

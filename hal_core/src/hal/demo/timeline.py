@@ -29,8 +29,6 @@ from hal.demo.drawing import (
 from hal.demo.observe import STAGES, Observation, Operation
 from hal.demo.tiles import Tile
 
-__all__ = ["draw"]
-
 _MAP_HEIGHT: Final = 168
 _TOP: Final = MARGIN + _MAP_HEIGHT + 44
 _QUEUE_HEIGHT: Final = 78

@@ -15,8 +15,6 @@ from hal.flow.modes import MemoryMode, check_mode, is_read_only
 from hal.flow.tracking import Access, History, part_of
 from hal.protocols import Signals, Waits
 
-__all__ = ["Result", "TrackedBuffer", "Tracker", "not_tracked"]
-
 _naming: Final = threading.RLock()
 """Held while what memory has names is looked at; finalisers may close contexts meanwhile."""
 

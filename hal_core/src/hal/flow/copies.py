@@ -17,8 +17,6 @@ from hal.flow.tracking import collect, note, part_of
 from hal.flow.transfers import Transfers
 from hal.protocols import Signals, Waits
 
-__all__ = ["Copies"]
-
 _SLOTS: Final = 4
 """The pieces of pinned memory for a copy from device to device through the host."""
 
@@ -102,7 +100,7 @@ class Copies(Transfers):
         elif queue is not None:
             message = "copy: between devices the flow chooses the queues; leave queue= out"
             raise InvalidArgumentError(message)
-        elif self._reaches(lanes.device, target.device):
+        elif self.reaches(lanes.device, target.device):
             lane = lanes.download
         else:
             return self._relay(source, target, source_offset, target_offset, length, wait, signal)
@@ -124,8 +122,10 @@ class Copies(Transfers):
             wait,
         )
 
-    def _reaches(self, device: hal.Device, other: hal.Device) -> bool:
-        """Return whether a device reaches another's memory directly; enable that if it does."""
+    def reaches(self, device: hal.Device, other: hal.Device) -> bool:
+        """Return whether a device reaches another's memory in place; enable that if it does."""
+        if device is other:
+            return True
         if not self._peers:
             return False
         known = self._connected.get((device, other))

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from types import TracebackType
 from typing import Any, Self
 
 import hal
-from hal.arguments import as_function, as_items, shown
+from hal.arguments import as_function, as_items, as_seconds, shown
 from hal.errors import ArgumentTypeError, InvalidArgumentError
 from hal.flow.buffers import TrackedBuffer
-from hal.flow.merging import Merges
+from hal.flow.copies import Copies
+from hal.flow.merging import MergeBuffer
 from hal.flow.modes import check_mode
 from hal.flow.pipelines import Pipeline
 from hal.flow.recordings import Bindings, Recording, bound_accesses, kernel_arguments
@@ -18,10 +18,8 @@ from hal.flow.scheduler import AnyDevice, QueueName, Trace, doubt, index_of
 from hal.flow.tracking import NOTHING, Access, History, part_of
 from hal.protocols import Signals, Waits
 
-__all__ = ["Flow"]
 
-
-class Flow(Merges):
+class Flow(Copies):
     """An executor of work on one or several devices, in the order that the bytes require.
 
     Work goes to the upload, the compute or the download queue of its buffers'
@@ -70,16 +68,12 @@ class Flow(Merges):
         trace: Trace | None = None,
     ) -> None:
         super().__init__(devices, trace, chunk, snapshot, peers=peers)
+        self._merges = {device: MergeBuffer(self, lanes) for device, lanes in self._lanes.items()}
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def __repr__(self) -> str:
@@ -106,6 +100,22 @@ class Flow(Merges):
         history = History(raw, lanes, tuple(origin))
         lanes.places.adopt(history)
         return TrackedBuffer(self, history, raw)
+
+    def merge_buffer(self, device: AnyDevice | None = None) -> MergeBuffer:
+        """Return the merge buffer of a device, always the same one; None means the first device."""
+        self.check_open()
+        return self._merges[self.lanes_of(device).device]
+
+    def close(self, timeout: float = 10.0) -> None:
+        """Free what the flow made for itself; work that was submitted goes on.
+
+        Waits for at most `timeout` seconds until held arrays are given back.
+        May be called twice. Buffers stay as they are, and can be released.
+        """
+        seconds = as_seconds(timeout)
+        for merge in self._merges.values():
+            merge.close()
+        self._close_keepers(seconds)
 
     # Operations
 

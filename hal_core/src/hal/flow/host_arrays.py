@@ -16,8 +16,6 @@ from numpy.typing import NDArray
 import hal
 from hal.errors import ArgumentTypeError, InvalidArgumentError, OperationError
 
-__all__ = ["Bytes", "HeldArray", "ReadsInFlight", "bytes_of", "is_constant"]
-
 Bytes = NDArray[np.uint8]
 
 _MANY: Final = 64

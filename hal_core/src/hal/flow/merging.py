@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
 from typing import Final, Literal, NamedTuple, TypeAlias
 
 import hal
-from hal.arguments import as_choice, as_seconds, as_text, shown
+from hal.arguments import as_choice, as_text, shown
 from hal.errors import InvalidArgumentError
 from hal.flow.buffers import TrackedBuffer
 from hal.flow.copies import Copies
 from hal.flow.modes import MemoryMode
-from hal.flow.scheduler import AnyDevice, Trace
 from hal.flow.tracking import Lanes
-
-__all__ = ["Merge", "MergeBuffer", "MergeMode", "Merges"]
 
 MergeMode: TypeAlias = Literal["copy", "streaming"]
 
@@ -33,44 +29,6 @@ class Merge(NamedTuple):
 
     name: str
     mode: MergeMode | None = None
-
-
-class Merges(Copies):
-    """One merge buffer for each device; base of `hal.flow.Flow`."""
-
-    def __init__(
-        self,
-        devices: Sequence[AnyDevice],
-        trace: Trace | None,
-        chunk: int,
-        snapshot: int,
-        *,
-        peers: bool,
-    ) -> None:
-        super().__init__(devices, trace, chunk, snapshot, peers=peers)
-        self._merges = {device: MergeBuffer(self, lanes) for device, lanes in self._lanes.items()}
-
-    def merge_buffer(self, device: AnyDevice | None = None) -> MergeBuffer:
-        """Return the merge buffer of a device, always the same one; None means the first device."""
-        self.check_open()
-        return self._merges[self.lanes_of(device).device]
-
-    def close(self, timeout: float = 10.0) -> None:
-        """Free what the flow made for itself; work that was submitted goes on.
-
-        Waits for at most `timeout` seconds until held arrays are given back.
-        May be called twice. Buffers stay as they are, and can be released.
-        """
-        seconds = as_seconds(timeout)
-        for merge in self._merges.values():
-            merge.close()
-        super().close(seconds)
-
-    def reaches(self, device: hal.Device, other: hal.Device) -> bool:
-        """Return whether a device's kernels can use the memory of another one in place."""
-        return device is other or self._reaches(
-            self.lanes_of(device).device, self.lanes_of(other).device
-        )
 
 
 class MergeBuffer:
@@ -106,7 +64,7 @@ class MergeBuffer:
         "device",
     )
 
-    def __init__(self, flow: Merges, lanes: Lanes) -> None:
+    def __init__(self, flow: Copies, lanes: Lanes) -> None:
         self.device: Final = lanes.device
         self._flow = flow
         self._lock = threading.Lock()

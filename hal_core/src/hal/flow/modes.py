@@ -8,8 +8,6 @@ from typing import Final
 from hal.arguments import as_choice
 from hal.errors import InvalidArgumentError
 
-__all__ = ["MemoryMode", "as_mode", "check_mode", "is_read_only"]
-
 
 class MemoryMode(enum.StrEnum):
     """The readers and writers of a buffer, and how long its bytes last."""

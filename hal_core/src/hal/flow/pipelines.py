@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Collection, Mapping, Sequence
-from types import TracebackType
 from typing import Any, Final, Self, SupportsFloat, SupportsIndex
 
 import numpy as np
@@ -17,9 +16,6 @@ from hal.flow.buffers import TrackedBuffer
 from hal.flow.recordings import Recording, bound, direct_accesses
 from hal.flow.tracking import Access, Lanes
 from hal.flow.transfers import Transfers
-
-__all__ = ["BufferSet", "Pipeline"]
-
 
 _DEEPEST: Final = 1024
 
@@ -128,12 +124,7 @@ class Pipeline:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def run(

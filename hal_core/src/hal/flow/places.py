@@ -16,8 +16,6 @@ from weakref import WeakKeyDictionary
 import hal
 from hal.errors import ClosedError, HalError, InvalidArgumentError
 
-__all__ = ["Places", "places_of"]
-
 _MANY: Final = 64
 """The number of memories from which untracked ones are purged."""
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from operator import itemgetter
-from types import TracebackType
 from typing import Any, Final, Self, TypeAlias
 
 import hal
@@ -14,17 +13,6 @@ from hal.errors import ArgumentTypeError, InvalidArgumentError
 from hal.flow.buffers import TrackedBuffer
 from hal.flow.scheduler import AnyDevice, Scheduler
 from hal.flow.tracking import Access
-
-__all__ = [
-    "Bindings",
-    "Recording",
-    "bound",
-    "bound_accesses",
-    "constants_of",
-    "direct_accesses",
-    "is_memory",
-    "kernel_arguments",
-]
 
 Bindings: TypeAlias = Sequence[object] | Mapping[int, object]
 
@@ -81,13 +69,8 @@ class Recording:
         self.commands.__enter__()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.commands.__exit__(kind, error, traceback)
+    def __exit__(self, *raised: object) -> None:
+        self.commands.__exit__(*raised)
 
     def fill(
         self,

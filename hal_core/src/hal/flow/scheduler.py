@@ -14,16 +14,6 @@ from hal.flow.tracking import Access, History, Lanes, collect, note
 from hal.flow.virtual import VirtualDevice
 from hal.protocols import Waits
 
-__all__ = [
-    "AnyDevice",
-    "QueueName",
-    "Scheduler",
-    "Trace",
-    "check_bytes",
-    "doubt",
-    "index_of",
-]
-
 QueueName: TypeAlias = str | hal.Queue | None
 """``"upload"``, ``"compute"``, ``"download"``, an ordered queue, or None for the usual one."""
 

@@ -17,8 +17,6 @@ from hal.flow.pipelines import BufferSet, Pipeline
 from hal.flow.recordings import Recording
 from hal.flow.tracking import History, Lanes
 
-__all__ = ["install"]
-
 _CLASSES: Final = (
     *(BufferSet, Flow, History, Lanes, Pipeline, ReadsInFlight, Recording, Routine),
     TrackedBuffer,

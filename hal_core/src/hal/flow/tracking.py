@@ -23,19 +23,6 @@ from hal.arguments import as_items
 from hal.flow.places import places_of
 from hal.protocols import Waits
 
-__all__ = [
-    "NOTHING",
-    "Access",
-    "History",
-    "Lanes",
-    "Part",
-    "Readers",
-    "Wait",
-    "collect",
-    "note",
-    "part_of",
-]
-
 NOTHING: Final = ()
 """The empty list, distinguished by identity from lists that have to be looked at."""
 

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 import hal
-from hal.arguments import as_array, as_flag, as_seconds, shown
+from hal.arguments import as_array, as_flag, shown
 from hal.errors import (
     ArgumentTypeError,
     DeadlineExceededError,
@@ -32,8 +32,6 @@ from hal.flow.scheduler import (
 )
 from hal.flow.tracking import Access, History, Lanes, part_of
 from hal.protocols import Signals, Waits
-
-__all__ = ["Download", "Transfers"]
 
 Place: TypeAlias = tuple[History, int] | None
 """A history and an offset in its memory; None if the owner orders the accesses."""
@@ -239,13 +237,9 @@ class Transfers(Scheduler):
         array = np.empty(buffer.shape, buffer.dtype)
         return Download(array, self.read(buffer, array, wait=wait))
 
-    def close(self, timeout: float = 10.0) -> None:
-        """Free what the flow made for itself; work that was submitted goes on.
-
-        Waits for at most `timeout` seconds until held arrays are given back.
-        May be called twice. Buffers stay as they are, and can be released.
-        """
-        deadline = time.monotonic() + as_seconds(timeout)
+    def _close_keepers(self, seconds: float) -> None:
+        """Free the queues that follow transfers; wait so long until held arrays are given back."""
+        deadline = time.monotonic() + seconds
         self._closed = True
         for queue in self._keepers.values():
             if queue.device.closed:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Generator, Sequence
-from types import TracebackType
 from typing import Any, Final, Self
 
 import hal
@@ -17,8 +16,6 @@ from hal.errors import (
     HalError,
     InvalidArgumentError,
 )
-
-__all__ = ["PhysicalDevice", "VirtualDevice", "virtual_devices"]
 
 _MOST: Final = 1024
 """The most virtual devices of one call."""
@@ -187,12 +184,7 @@ class VirtualDevice:
         self._check()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def __repr__(self) -> str:

@@ -20,8 +20,6 @@ from hal.flow.flow import Flow
 from hal.flow.modes import MemoryMode, as_mode
 from hal.flow.scheduler import AnyDevice
 
-__all__ = ["Context"]
-
 
 class Context(Mapping[str, TrackedBuffer]):
     """The named memory of one device: a mapping of names to tracked buffers.

@@ -25,8 +25,6 @@ from hal.flow.scheduler import QueueName
 from hal.flow.tracking import NOTHING, Access
 from hal.protocols import Signals, Waits
 
-__all__ = ["Local", "Routine", "Step", "bind"]
-
 _KEPT: Final = 8  # the most recordings of a routine, each for other pointers that are null
 
 
