@@ -10,8 +10,10 @@ from __future__ import annotations
 import operator
 import os
 import signal
+import threading
 from collections.abc import Callable, Iterable, Mapping
 from collections.abc import Set as AbstractSet
+from types import FrameType
 from typing import TYPE_CHECKING, Any, Final, SupportsFloat, TypeVar
 
 import numpy as np
@@ -47,6 +49,9 @@ __all__ = [
 ]
 
 _Result = TypeVar("_Result")
+
+# The builtin class's descriptor: a user's class may redefine the attribute.
+_traceback: Final[Any] = vars(BaseException)["__traceback__"]
 
 _NO_LISTS: Final = (str, bytes, bytearray, memoryview, Mapping, np.ndarray, np.generic)
 """Iterables that are not lists of things."""
@@ -116,23 +121,35 @@ def ask(function: Callable[[Any], _Result], value: object, rule: str) -> _Result
 
 
 def is_a_handlers(error: BaseException) -> bool:
-    """Return whether a signal handler has raised an error, and not the called function."""
+    """Return whether a signal handler has raised an error, and not the called function (O3).
+
+    Python calls a handler between any two instructions of the main thread. It is recognised by
+    the frame in its second argument, which is its caller's frame, or because it is installed now.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        return False
     codes: list[object] = []
     for number in signal.valid_signals():
         handler: Any = signal.getsignal(number)
         if callable(handler):
             handler = getattr(handler, "func", handler)  # of a `functools.partial`
-            codes.append(getattr(handler, "__code__", None) or _code_of_call(handler))
-    trace = error.__traceback__
+            called = getattr(type(handler).__call__, "__code__", None)
+            codes.append(getattr(handler, "__code__", called))
+    trace = _traceback.__get__(error)
     while trace is not None:
-        if trace.tb_frame.f_code in codes:
+        if trace.tb_frame.f_code in codes or _has_its_callers(trace.tb_frame):
             return True
         trace = trace.tb_next
     return False
 
 
-def _code_of_call(handler: object) -> object:
-    return getattr(type(handler).__call__, "__code__", None)
+def _has_its_callers(frame: FrameType) -> bool:
+    """Return whether a frame has its caller's frame among its variables, as a handler does."""
+    caller = frame.f_back
+    return caller is not None and any(
+        value is caller or (type(value) is tuple and any(each is caller for each in value))
+        for value in list(frame.f_locals.values())
+    )
 
 
 # Numbers and flags

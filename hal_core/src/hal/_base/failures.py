@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import os
-import signal
-import threading
 import traceback
-from types import FrameType
 from typing import Any, Final
 
+from hal.arguments import is_a_handlers
 from hal.errors import HalError, OperationError, SemaphoreFailedError
 
 # The builtin class's descriptor: a user's class may redefine its attributes.
@@ -129,32 +127,13 @@ def is_users(error: BaseException) -> bool:
     """Return whether an exception from a native call is not the plugin's (O3).
 
     These are Ctrl-C and its like, a full stack or memory of Python's, and everything that a
-    user's signal handler raises: Python calls it between any two instructions of the
-    main thread. A handler is recognised by the frame in its second argument, which is its
-    caller's frame, or because it is installed now.
+    user's signal handler raises.
     """
     if isinstance(error, HalError):
         return False
     if not isinstance(error, Exception) or isinstance(error, (RecursionError, MemoryError)):
         return True
-    if threading.current_thread() is not threading.main_thread():
-        return False  # signal handlers run on the main thread only
-    step = _traceback.__get__(error)
-    while step is not None:
-        if _is_handler(step.tb_frame):
-            return True
-        step = step.tb_next
-    return False
-
-
-def _is_handler(frame: FrameType) -> bool:
-    """Return whether a frame is that of a signal handler."""
-    caller = frame.f_back
-    for value in list(frame.f_locals.values()):
-        if value is caller or (type(value) is tuple and any(each is caller for each in value)):
-            return caller is not None
-    handlers = map(signal.getsignal, signal.valid_signals())
-    return any(getattr(handler, "__code__", None) is frame.f_code for handler in handlers)
+    return is_a_handlers(error)
 
 
 def fresh(error: BaseException) -> HalError:
