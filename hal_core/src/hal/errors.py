@@ -67,7 +67,8 @@ __all__ = [
     "WorkFailedError",
 ]
 
-_ERRORS_SHOWN: Final = 5
+_LINES_SHOWN: Final = 5
+"""How many of a compiler's errors the message of a `CompilationError` has."""
 
 
 class HalError(Exception):
@@ -184,9 +185,9 @@ class CompilationError(HalError):
 
         For backends. Without `errors` the last lines of the log are shown.
         """
-        shown = [*errors[:_ERRORS_SHOWN]] or log.strip().splitlines()[-_ERRORS_SHOWN:]
-        if len(errors) > _ERRORS_SHOWN:
-            shown.append(f"... and {len(errors) - _ERRORS_SHOWN} more")
+        shown = [*errors[:_LINES_SHOWN]] or log.strip().splitlines()[-_LINES_SHOWN:]
+        if len(errors) > _LINES_SHOWN:
+            shown.append(f"... and {len(errors) - _LINES_SHOWN} more")
         error = cls("\n".join([f"{what}:", *shown]), log=log)
         error.found = (what, tuple(errors))
         return error

@@ -34,22 +34,6 @@ _PLAIN: Final = (LaunchNode, FillNode)
 """Nodes whose calls never block: a copy's may."""
 
 
-class _Calls:
-    """An iterator over the calls of a recording that knows the last one's node."""
-
-    __slots__ = ("_functions", "_nodes", "node")
-
-    def __init__(self, functions: Sequence[Callable[..., object]], nodes: Sequence[Node]) -> None:
-        self._functions = functions
-        self._nodes = nodes
-        self.node: Node | None = None
-
-    def __iter__(self) -> Iterator[tuple[Callable[..., object], Any]]:
-        for function, node in zip(self._functions, self._nodes, strict=True):
-            self.node = node
-            yield function, node
-
-
 class _Execution(Replay):
     """One execution of a recording on a stream."""
 
@@ -256,11 +240,18 @@ class Playback:
     def _run_on_host(self, table: Table | Late, moves: Container[int]) -> None:
         """Run all of it from the host, which reads grids in memory and is idle before `moves`."""
         replica = self._take(table)
-        calls = _Calls(self._functions, replica.nodes)
+        node = None
+
+        def calls() -> Iterator[tuple[Callable[..., object], Any]]:
+            nonlocal node
+            for function, each in zip(self._functions, replica.nodes, strict=True):
+                node = each
+                yield function, each
+
         try:
-            run_on_host(self._device, calls, moves)
+            run_on_host(self._device, calls(), moves)
         except HalError as error:
-            raise self._explain(error, replica.nodes, calls.node) from error
+            raise self._explain(error, replica.nodes, node) from error
         self._spares.append(replica)
 
     def _launch(self, stream: int, table: Table | Late, lease: Lease) -> None:

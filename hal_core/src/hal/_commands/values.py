@@ -10,8 +10,8 @@ from __future__ import annotations
 from typing import Any, Final, NamedTuple
 
 from hal._base.failures import placed
-from hal._kernels.dispatch import check_grid
 from hal._kernels.executable import Kernel
+from hal._kernels.launch_shape import check_grid
 from hal._kernels.packing import is_plain
 from hal._memory.extent import Extent
 from hal._programs.parameters import POINTERS, SIZED, Parameter

@@ -31,7 +31,7 @@ from hal._engine.submission import Submission
 from hal._engine.submitting import HARVEST_MASK, complete, harvest_some, pump_ready, retract
 from hal._engine.timelines import Timeline, Timepoint, Waiters
 from hal._kernels.executable import Kernel
-from hal._kernels.indirect import MAX_GRID
+from hal._kernels.launch_shape import MAX_GRID
 from hal._memory import blocking
 from hal._memory.blocking import Lane
 from hal._memory.blocks import ALIGNMENT, ASYNC, GONE, NO_BUCKET, Block, Ticket

@@ -9,7 +9,7 @@ registered like one that is not issued yet. The timeline lock guards all of it.
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from hal._engine import timelines
 from hal._engine.ending import end
@@ -17,6 +17,9 @@ from hal._engine.operation import DEFERRED, DONE, FAILED, RUNNING, SENT, Operati
 from hal._engine.steps import Step
 from hal._engine.timelines import Timepoint, Work, first_failure
 from hal.errors import InvalidArgumentError
+
+MOST_CALLS: Final = 256
+"""The most functions of users that run at once; a later one waits for a thread."""
 
 Outcome: TypeAlias = "tuple[Timepoint, ...] | BaseException"
 """The waits that a function has returned, or the exception that it raised."""

@@ -24,6 +24,7 @@ from hal._base.workers import Dispatcher, Pool, report
 from hal._engine import steps, timelines
 from hal._engine.backlog import release
 from hal._engine.ending import disown, end_pending
+from hal._engine.host_calls import MOST_CALLS
 from hal._engine.issuing import pump, put_right
 from hal._engine.notifier import Notifier
 from hal._engine.operation import CANCELLED
@@ -83,7 +84,7 @@ _UNHOOK: Final = 101
 
 dispatcher = Dispatcher("hal-dispatcher")
 """Runs callbacks, in the order in which they are appended."""
-_pool = Pool("hal-host-call", 256)
+_pool = Pool("hal-host-call", MOST_CALLS)
 """Runs functions of the user's."""
 workers = Pool("hal-worker", 64)
 """Runs host work of ours, which user functions cannot delay."""

@@ -8,8 +8,8 @@ from typing import Any, SupportsIndex, TypeAlias
 from hal._buffers.buffer import Buffer
 from hal._engine.plan import NOTHING, Payload
 from hal._kernels.executable import Kernel
-from hal._kernels.indirect import COUNTS_ALIGNMENT, COUNTS_SIZE, MAX_GRID, run_on_host, too_many
-from hal._kernels.launch_shape import check_block, three
+from hal._kernels.indirect import COUNTS_ALIGNMENT, COUNTS_SIZE, run_on_host
+from hal._kernels.launch_shape import check_block, check_grid
 from hal._memory import peers
 from hal._memory.access import check_buffer, late_address, storage_of
 from hal._memory.core import DeviceCore
@@ -132,14 +132,6 @@ def check_launch(
         blocks = check_grid(kernel, grid, ", or a buffer that has it")
     threads, shared = check_block(kernel, block, shared_memory, "dispatch")
     return blocks, threads, shared, kernel._signature.pack(kernel._name, args, resolve)
-
-
-def check_grid(kernel: Kernel, grid: object, also: str = "") -> tuple[int, int, int]:
-    """Return a grid as three numbers; raise if it is none. `also` says what else may be given."""
-    blocks = three(grid, "grid", kernel, "dispatch", also)
-    if blocks[0] > MAX_GRID[0] or blocks[1] > MAX_GRID[1] or blocks[2] > MAX_GRID[2]:
-        raise InvalidArgumentError(f"dispatch of {kernel.name!r}: the grid {too_many(blocks)}")
-    return blocks
 
 
 def check_kernel(kernel: object) -> None:

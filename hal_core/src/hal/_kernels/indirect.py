@@ -13,12 +13,10 @@ import ctypes
 from collections.abc import Callable, Container, Iterable
 from typing import Any, Final
 
+from hal._kernels.launch_shape import too_many
 from hal._memory.core import DeviceCore
 from hal.errors import DeviceLostError, HalError, OperationError
 from hal.native import IndirectLaunchNode
-
-MAX_GRID: Final = (2**31 - 1, 65535, 65535)
-"""Blocks along x, y and z that every CUDA and HIP device takes (CUDA guide, table of limits)."""
 
 COUNTS_SIZE: Final = 12
 """Bytes of a grid in memory: three 32-bit numbers."""
@@ -57,14 +55,6 @@ def run_on_host(
     except DeviceLostError as error:
         device._context.lose(error)
         raise
-
-
-def too_many(blocks: tuple[int, int, int]) -> str:
-    """Describe the axis along which a grid has too many blocks; empty if there is none."""
-    for axis, count, most in zip("xyz", blocks, MAX_GRID, strict=True):
-        if count > most:
-            return f"has {count} blocks along {axis}, and at most {most} may be"
-    return ""
 
 
 def _end(device: DeviceCore, stream: int) -> None:

@@ -1,4 +1,4 @@
-"""Check the shape of a launch: blocks, threads and shared memory (rule C5)."""
+"""Check the shape of a launch: grid, block and shared memory (rule C5)."""
 
 from __future__ import annotations
 
@@ -13,8 +13,27 @@ if TYPE_CHECKING:
     from hal._kernels.executable import Kernel
 
 
+MAX_GRID: Final = (2**31 - 1, 65535, 65535)
+"""Blocks along x, y and z that every CUDA and HIP device takes (CUDA guide, table of limits)."""
+
 MAX_COUNT: Final = 2**31 - 1
 """The largest count along an axis that is accepted without a closer look."""
+
+
+def check_grid(kernel: Kernel, grid: object, also: str = "") -> tuple[int, int, int]:
+    """Return a grid as three numbers; raise if it is none. `also` says what else may be given."""
+    blocks = _three(grid, "grid", kernel, "dispatch", also)
+    if blocks[0] > MAX_GRID[0] or blocks[1] > MAX_GRID[1] or blocks[2] > MAX_GRID[2]:
+        raise InvalidArgumentError(f"dispatch of {kernel.name!r}: the grid {too_many(blocks)}")
+    return blocks
+
+
+def too_many(blocks: tuple[int, int, int]) -> str:
+    """Describe the axis along which a grid has too many blocks; empty if there is none."""
+    for axis, count, most in zip("xyz", blocks, MAX_GRID, strict=True):
+        if count > most:
+            return f"has {count} blocks along {axis}, and at most {most} may be"
+    return ""
 
 
 def check_block(
@@ -28,7 +47,7 @@ def check_block(
     known = kernel._blocks.get(block) if is_plain else None
     if known is not None:  # every limit is a constant of the kernel
         return known, check_shared_memory(kernel, shared_memory, verb)
-    threads = kernel.block if block is None else three(block, "block", kernel, verb)
+    threads = kernel.block if block is None else _three(block, "block", kernel, verb)
     if threads is None:
         raise ArgumentTypeError(
             f"{verb} of {kernel.name!r}: no block was given, and the kernel has none of its own; "
@@ -98,7 +117,7 @@ def occupancy(
     return device._native.occupancy(kernel._function, total, shared)
 
 
-def three(
+def _three(
     value: object, name: str, kernel: Kernel, verb: str, also: str = ""
 ) -> tuple[int, int, int]:
     """Return a grid or a block as three numbers; missing ones are 1.

@@ -1,7 +1,8 @@
 """Compiler errors in the words of the dialect, at the user's line.
 
 Users do not know the text that we put around a source (a prelude, the type table). Errors in it
-are dropped where there are others, and reworded where there are not.
+are dropped where there are others, and reworded where there are not. `CompilationError.from_log`
+says how many are shown.
 """
 
 from __future__ import annotations
