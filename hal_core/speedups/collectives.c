@@ -22,27 +22,28 @@ struct prepared {
 };
 enum { WORD_SOURCE = 1, WORD_TARGET, WORD_STREAM };
 
-/* Make the key of an operation's record; NULL if it cannot have one. */
+/* What an operation's record depends on. The record keeps the objects, so that no other has their address. */
+struct key {
+  const PyObject *kind, *op, *types[2];
+  long long root, sizes[2], distance;
+};
+
+/* Make the key of an operation's record, a string of bytes; NULL if it cannot have one. */
 static PyObject *key_of(PyObject *device, PyObject *const *args) {
+  struct key key = {.kind = args[KIND], .op = args[OP], .root = -1, .sizes = {-1, -1}, .distance = LLONG_MIN};
   if (args[OP] != Py_None && !PyUnicode_CheckExact(args[OP])) return NULL;
-  if (args[ROOT] != Py_None && !PyLong_CheckExact(args[ROOT])) return NULL;
-  PyObject *types[2] = {Py_None, Py_None}, *sizes[2] = {Py_None, Py_None}, *distance = NULL;
+  if (args[ROOT] != Py_None && !small_int(args[ROOT], &key.root)) return NULL;
   for (int i = 0; i < 2; i++) {
     PyObject *buffer = args[SOURCE + i];
     if (buffer == Py_None) continue;
     if (!PyObject_TypeCheck(buffer, engine.Extent) || get(buffer, Extent__device) != device) return NULL;
-    types[i] = get(buffer, Extent__dtype);
-    sizes[i] = get(buffer, Extent__size);
+    key.types[i] = get(buffer, Extent__dtype);
+    key.sizes[i] = number(buffer, Extent__size);
   }
   PyObject *source = args[SOURCE], *target = args[TARGET];
-  if (source != Py_None && target != Py_None && get(source, Extent__storage) == get(target, Extent__storage)) {
-    distance = PyLong_FromLongLong(number(target, Extent__offset) - number(source, Extent__offset));
-    if (!distance) return NULL;
-  }
-  PyObject *key = PyTuple_Pack(8, args[KIND], args[OP], args[ROOT], types[0], sizes[0], types[1], sizes[1],
-                               distance ? distance : Py_None);
-  Py_XDECREF(distance);
-  return key;
+  if (source != Py_None && target != Py_None && get(source, Extent__storage) == get(target, Extent__storage))
+    key.distance = number(target, Extent__offset) - number(source, Extent__offset);
+  return PyBytes_FromStringAndSize((const char *)&key, sizeof key);
 }
 
 /* Return an operation's record, a new reference, or None for one that Python makes; NULL with an exception. */
@@ -60,7 +61,7 @@ static PyObject *record_of(PyObject *const *args, PyObject *key) {
 /* What an operation changes of its group. */
 struct turn {
   struct effect effect;
-  PyObject *group, *launch, *step, *line;
+  PyObject *group, *launch, *step, *line; /* the line has the last number */
   PyObject *number, *turns, *begun; /* new references */
 };
 
@@ -88,8 +89,7 @@ static bool may_line_up(struct effect *effect, const struct issue *issue) {
   if (is_true(group, Group__closed) || !is_none(group, Group__broken) || !is_none(group, Group__batch)) return false;
   long long turns = number(group, Group__turns);
   if (number(group, Group__turn) != turns || !is_before(group, issue->queue)) return false;
-  PyObject *last = PyDict_GetItemWithError(get(group, Group__counts), self->line);
-  self->number = PyLong_FromLongLong((last ? PyLong_AsLongLong(last) : 0) + 1);
+  self->number = PyLong_FromLongLong(PyLong_AsLongLong(PyList_GET_ITEM(self->line, 0)) + 1);
   self->turns = PyLong_FromLongLong(turns + 1);
   self->begun = monotonic();
   return self->number && self->turns && self->begun;
@@ -101,7 +101,7 @@ static void line_up(struct effect *effect, PyObject *operation, struct drops *dr
   while (drops->count < MOST_DROPS && (first = first_of(flights)) && Py_TYPE(first) == engine.GroupLaunch &&
          get(get(first, GroupLaunch_submission), Operation__state) == engine.done)
     drop_later(drops, pop_first(flights));
-  if (PyDict_SetItem(get(group, Group__counts), self->line, self->number) < 0) PyErr_Clear();
+  Py_SETREF(((PyListObject *)self->line)->ob_item[0], Py_NewRef(self->number));
   Py_SETREF(((PyTupleObject *)self->step)->ob_item[1], Py_NewRef(self->number));
   append_to(get(group, Group__records), self->step);
   *slot_of(launch, GroupLaunch_begun) = Py_NewRef(self->begun);
@@ -185,24 +185,44 @@ static enum answer enter_turn(PyObject *const *args, PyObject *record, const str
   return answer;
 }
 
+/* threading's locks, one of which a group has because it is held across native calls: by name they cost a tenth of
+ * an operation. */
+static struct {
+  PyTypeObject *type;
+  PyCFunctionWithKeywords acquire;
+  PyCFunction release;
+} locks;
+
+static bool acquire(PyObject *lock) {
+  if (locks.type != Py_TYPE(lock)) {
+    locks.acquire = (PyCFunctionWithKeywords)(void (*)(void))function_of(Py_TYPE(lock), "acquire", METH_VARARGS | METH_KEYWORDS);
+    locks.release = function_of(Py_TYPE(lock), "release", METH_NOARGS);
+    locks.type = Py_TYPE(lock);
+  }
+  PyObject *taken = locks.acquire ? locks.acquire(lock, engine.at_once, NULL)
+                                  : PyObject_CallMethodOneArg(lock, names_of.acquire, Py_False);
+  Py_XDECREF(taken); /* a bool, or NULL */
+  return taken == Py_True;
+}
+
+static void release(PyObject *lock) {
+  Py_XDECREF(locks.release ? locks.release(lock, NULL) : PyObject_CallMethodNoArgs(lock, names_of.release));
+}
+
 static enum answer gather(PyObject *const *args, PyObject *record, const struct order *order, PyObject **result) {
   struct prepared prepared;
-  PyObject *bytes = PyTuple_GET_ITEM(record, 2);
+  PyObject *bytes = PyTuple_GET_ITEM(record, 2), *lock = get(args[GROUP], Group_lock);
   if (PyBytes_GET_SIZE(bytes) != sizeof prepared) return NOT_MINE;
   memcpy(&prepared, PyBytes_AS_STRING(bytes), sizeof prepared);
-  PyObject *lock = get(args[GROUP], Group_lock); /* threading's, which is held across native calls */
-  PyObject *taken = PyObject_CallMethodOneArg(lock, names_of.acquire, Py_False);
-  enum answer answer = NOT_MINE;
-  if (taken == Py_True) {
-    answer = enter_turn(args, record, &prepared, order, result);
-    PyObject *type, *error, *trace;
-    PyErr_Fetch(&type, &error, &trace);
-    Py_XDECREF(PyObject_CallMethodNoArgs(lock, names_of.release));
-    PyErr_Restore(type, error, trace);
-  } else {
+  if (!acquire(lock)) {
     PyErr_Clear();
+    return NOT_MINE;
   }
-  Py_XDECREF(taken);
+  enum answer answer = enter_turn(args, record, &prepared, order, result);
+  PyObject *type, *error, *trace;
+  PyErr_Fetch(&type, &error, &trace);
+  release(lock);
+  PyErr_Restore(type, error, trace);
   return answer;
 }
 

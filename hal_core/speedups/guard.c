@@ -171,8 +171,7 @@ PyObject *first_of(PyObject *deque) {
   return first;
 }
 
-/* What a method of a type is in C; NULL if it is not of that kind. */
-static PyCFunction function_of(PyTypeObject *type, const char *name, int flags) {
+PyCFunction function_of(PyTypeObject *type, const char *name, int flags) {
   PyCFunction found = NULL;
   PyObject *method = PyObject_GetAttrString((PyObject *)type, name);
   if (method && Py_TYPE(method) == &PyMethodDescr_Type) {

@@ -68,6 +68,7 @@ int install_flow(PyObject *classes) {
 int install_groups(PyObject *classes, PyObject *parts) {
   GROUP_CLASSES(SET)
   GROUP_SLOTS(FIND)
+  if (!(engine.at_once = PyTuple_Pack(1, Py_False))) return -1;
   if (!(engine.settle = part(parts, "settle"))) return -1;
   return (engine.watched = part(parts, "watched")) ? 0 : -1;
 }

@@ -14,7 +14,6 @@
   X(Group, _batch)                                                                                 \
   X(Group, _broken)                                                                                \
   X(Group, _closed)                                                                                \
-  X(Group, _counts)                                                                                \
   X(Group, _device)                                                                                \
   X(Group, _direct)                                                                                \
   X(Group, _flights)                                                                               \

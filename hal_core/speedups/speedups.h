@@ -70,7 +70,7 @@ extern struct engine {
   PyObject *issued, *issuing, *done;                      /* states, small numbers */
   PyObject *zero, *one;
   PyObject *append, *popleft;                             /* names of methods of a deque */
-  PyObject *empty;                                        /* () */
+  PyObject *empty, *at_once;                              /* (), (False,) */
   PyObject *waiting;                                      /* ("wait",) */
   PyObject *put_off; /* a dict of the calls that are put off: later ones must not overtake them */
   long denied_write, denied_read; /* bits of a buffer's rights that a dispatch needs */
@@ -192,6 +192,9 @@ void drop_all(struct drops *drops);
 
 /* Return the first object of a deque, borrowed: the deque holds it. NULL if there is none. */
 PyObject *first_of(PyObject *deque);
+
+/* What a method of a type is in C; NULL if it is not of that kind. */
+PyCFunction function_of(PyTypeObject *type, const char *name, int flags);
 
 /* Append to a deque, or remove its first object and return that. */
 void append_to(PyObject *deque, PyObject *object);

@@ -65,8 +65,8 @@ COLLECTIVES = (
         [f"{RESULTS}test_messages_g2[2]"],
         (
             GROUP,
-            "        return Step(step.kind, number, ",
-            "        return Step(step.kind, 1 if step.kind in MESSAGES else number, ",
+            "        return Step(step.kind, line[0], ",
+            "        return Step(step.kind, 1 if step.kind in MESSAGES else line[0], ",
         ),
     ),
     (

@@ -237,10 +237,12 @@ class Participant:
         """Submit an operation in the order of the group."""
 
     @abstractmethod
-    def call_for(self, step: Step, dtype: np.dtype[Any] | None) -> tuple[object, GroupCall] | None:
-        """Return what a step is numbered in, and the call that is all of it; None without one.
+    def call_for(
+        self, step: Step, dtype: np.dtype[Any] | None
+    ) -> tuple[list[int], GroupCall] | None:
+        """Return the last number of a step's line, and the call that is all of it, if it is one.
 
-        For the C extension.
+        For the C extension, which raises the number.
         """
 
     # Recordings, which submit several launches in one step

@@ -207,14 +207,15 @@ _PREPARED: Final = struct.Struct(f"={1 + _WORDS}Q{_WORDS}B3q")
 def prepare(
     group: Participant,
     kind: str,
-    source: object,
-    target: object,
+    source: Any,  # noqa: ANN401 - as users give them
+    target: Any,  # noqa: ANN401
     op: object,
     root: object,
-) -> tuple[Step, object, bytes] | None:
+) -> tuple[Step, list[int], bytes, object] | None:
     """Check an operation, and return what C makes those of the same kind, sizes and types by.
 
-    That is its step, what it is numbered in, and the native call; None if Python makes them.
+    That is its step, the last number, the native call, and what is the same only as long as it
+    lives; None if Python makes them.
     """
     device: DeviceCore = group.device
     step, dtype, given, taken = check(device, group, kind, source, target, op, root, _find)
@@ -232,4 +233,5 @@ def prepare(
     words = [*arguments, *(0,) * (_WORDS - len(arguments))]
     kinds = [meanings.get(word, 0) for word in words]
     values = [0 if kind else word for word, kind in zip(words, kinds, strict=True)]
-    return step, line, _PREPARED.pack(function, *values, *kinds, *rights, fine)
+    kept = op, *[each._dtype for each in (source, target) if each is not None]
+    return step, line, _PREPARED.pack(function, *values, *kinds, *rights, fine), kept

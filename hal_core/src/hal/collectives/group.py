@@ -100,7 +100,8 @@ class Group(Participant):
         self.lock = threading.RLock()  # a finaliser may submit, too
         # What has not ended well, or was not seen to, oldest first
         self._flights: deque[Launch] = deque()
-        self._counts: dict[tuple[int, bool], int] = {}
+        # The last number of what is numbered by itself, each in a list that C raises it in, too
+        self._counts: dict[tuple[int, bool], list[int]] = {}
         self._turns = 0  # submissions so far
         self._turn = 0  # those that were issued
         self._records: deque[Step] = deque(maxlen=RECORDS)
@@ -248,7 +249,7 @@ class Group(Participant):
         self._flights.remove(launch)
         self._turns = launch.turn
         for work in launch.work:
-            self._counts[_line_of(work.step)] -= 1
+            self._line_of(work.step)[0] -= 1
             self._records.pop()
         launch.fail(OperationError("the submission was refused"))
 
@@ -258,19 +259,26 @@ class Group(Participant):
         if self._broken is not None:
             launch.fail(again(self._broken))
 
-    def call_for(self, step: Step, dtype: np.dtype[Any] | None) -> tuple[object, GroupCall] | None:
+    def call_for(
+        self, step: Step, dtype: np.dtype[Any] | None
+    ) -> tuple[list[int], GroupCall] | None:
         """Return what a step is numbered in, and the one call that it is; else None."""
         self._native.check(step)
         call = self._native.call_for(step, dtype)
         if self._direct is not None and len(self._direct) >= _MOST_DIRECT:
             self._direct.clear()
-        return None if call is None else (_line_of(step), call)
+        return None if call is None else (self._line_of(step), call)
 
     def _numbered(self, step: Step) -> Step:
         """Return a step with its number."""
-        line = _line_of(step)
-        number = self._counts[line] = self._counts.get(line, 0) + 1
-        return Step(step.kind, number, step.op, step.dtype, step.elements, step.root)
+        line = self._line_of(step)
+        line[0] += 1
+        return Step(step.kind, line[0], step.op, step.dtype, step.elements, step.root)
+
+    def _line_of(self, step: Step) -> list[int]:
+        """Return what a step is numbered in: the collectives, or the messages to or from a rank."""
+        line = (step.root, step.kind == "send") if step.kind in MESSAGES else _ALL
+        return self._counts.setdefault(line, [0])
 
     def _live(self) -> None:
         if self._closed:
@@ -480,11 +488,6 @@ class Group(Participant):
             words = f"rank {self.rank} has closed {self._name} before its work had ended"
             self._break(CollectiveError(words, ranks=(self._rank,), records=self._told()))
         self._native.close(max(deadline - time.monotonic(), 0.0))
-
-
-def _line_of(step: Step) -> tuple[int, bool]:
-    """Return what a step is numbered in: the collectives, or the messages to or from a rank."""
-    return (step.root, step.kind == "send") if step.kind in MESSAGES else _ALL
 
 
 def _finish(ended: hal.Semaphore, error: BaseException | None) -> None:
