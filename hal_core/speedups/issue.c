@@ -53,7 +53,7 @@ bool make_room(struct issue *self) {
 }
 
 void let_go(struct issue *self) {
-  for (int i = 0; i < MOST_SIGNALS; i++) {
+  for (Py_ssize_t i = 0; self->signals && i < PyTuple_GET_SIZE(self->signals) && i < MOST_SIGNALS; i++) {
     Py_XDECREF(self->points[i]);
     Py_XDECREF(self->reserved[i]);
   }
