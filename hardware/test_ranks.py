@@ -131,6 +131,19 @@ def python(*arguments):
     return [sys.executable, *arguments]
 
 
+TWICE = """
+import sys, hal, hal.collectives
+device = hal.create_device("cuda:0")
+place = {}
+if len(sys.argv) > 1:
+    place = dict(rank=int(sys.argv[1]), size=2, rendezvous=sys.argv[2])
+try:
+    hal.collectives.join(device, timeout=30, **place)
+except hal.errors.InvalidArgumentError as error:
+    print(error)
+"""
+
+
 def losses_of(texts):
     (line,) = [line for text in texts for line in text.splitlines() if line.startswith("{")]
     return json.loads(line)
@@ -206,6 +219,17 @@ def test_programs_of_threads_g2(tmp_path, case):
     script = ROOT / "tests" / "nccl" / "ranks_in_threads.py"
     (text,) = together([python(script, "nccl", *case, *more)], [env])
     assert "done" in text
+
+
+@pytest.mark.parametrize("way", ["address", "file"])
+def test_two_processes_with_one_gpu_meet_and_are_refused_g4(tmp_path, way):
+    """They have met by then: it is the library that compares their GPUs."""
+    if way == "address":
+        told = loop(29641, *python("-c", TWICE))
+    else:
+        place = f"file://{tmp_path}/id"
+        told = together([python("-c", TWICE, rank, place) for rank in range(2)])
+    assert all("a device is in the group twice" in each for each in told), told
 
 
 @pytest.mark.parametrize("what", ["killed", "hung", "size", "kind"])

@@ -31,7 +31,7 @@ typedef struct message { const operation *op; int taken; struct message *next; }
 
 typedef struct world {
     char id[128];
-    int size, joined;
+    int size, joined, is_rooted;
     meeting meetings[MEETINGS];
     message *mail[MOST][MOST];
     int colors[MOST], keys[MOST], split_came, split_left;
@@ -308,8 +308,10 @@ static int join(comm **made, int size, const char *id, int rank) {
         worlds = w;
     }
     w->joined++;
+    /* Where the identity is an address, rank 0 listens at it if it is still told to; else the ranks never meet. */
+    if (strncmp(id, "at ", 3) || (!rank && getenv("NCCL_COMM_ID"))) w->is_rooted = 1;
     pthread_cond_broadcast(&changed);
-    while (w->joined < size) pthread_cond_wait(&changed, &lock);
+    while (w->joined < size || !w->is_rooted) pthread_cond_wait(&changed, &lock);
     pthread_mutex_unlock(&lock);
     c->of = w;
     c->rank = rank;

@@ -30,7 +30,7 @@ from hal.native_collectives import (
 )
 from hal_nccl import _nccl
 from hal_nccl.provider import Flavour, find_library
-from hal_nccl.rendezvous import Exchange, exchange_of
+from hal_nccl.rendezvous import Exchange, exchange_of, listening
 
 __all__ = ["join"]
 
@@ -67,7 +67,12 @@ def _make(
     timeout: float,
 ) -> NcclGroup:
     identity = exchange(name, rank, library.unique_id, timeout)
-    comm = _apart(request, lambda: library.init(size, identity, rank), name, rank, timeout)
+
+    def init() -> int:
+        with listening(exchange, name, rank, timeout):
+            return library.init(size, identity, rank)
+
+    comm = _apart(request, init, name, rank, timeout)
     return NcclGroup(library, request, exchange, comm, name, rank, size)
 
 

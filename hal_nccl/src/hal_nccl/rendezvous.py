@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import stat
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from importlib import import_module
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -16,12 +17,13 @@ from hal.errors import InvalidArgumentError, RendezvousError
 from hal.native_collectives import Join
 from hal_nccl._nccl import ID_BYTES
 
-__all__ = ["Exchange", "exchange_of"]
+__all__ = ["Exchange", "exchange_of", "listening"]
 
 Exchange = Callable[[str, int, Callable[[], bytes], float], bytes]
 """Called with the group's name, the rank, what makes the identity, and seconds; returns it."""
 
 _NAP: Final = 0.005
+_VARIABLE: Final = "NCCL_COMM_ID"
 
 
 def exchange_of(request: Join) -> Exchange:
@@ -63,25 +65,60 @@ class _Given:
 class _Listening:
     """The library's own: rank 0 listens at an address that all know."""
 
-    _lock = threading.Lock()
-
     def __init__(self, host: str | None, port: int | None, *, after: bool) -> None:
         if not host or not port:
             message = "a tcp rendezvous has a host and a port: tcp://HOST:PORT"
             raise InvalidArgumentError(message)
-        self._address = f"{host}:{port + after}"
+        self.address = f"{host}:{port + after}"
 
-    def __call__(self, _: str, __: int, make: Callable[[], bytes], ___: float) -> bytes:
-        with self._lock:
-            before = os.environ.get("NCCL_COMM_ID")
-            os.environ["NCCL_COMM_ID"] = self._address
-            try:
-                return make()
-            finally:
-                if before is None:
-                    del os.environ["NCCL_COMM_ID"]
-                else:
-                    os.environ["NCCL_COMM_ID"] = before
+    def __call__(self, name: str, _: int, make: Callable[[], bytes], timeout: float) -> bytes:
+        with _variable.holds(self.address, name, timeout):
+            return make()
+
+
+class _Variable:
+    """The environment's variable from which the library has an address; one at a time."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._users = 0
+        self._before: str | None = None
+
+    @contextlib.contextmanager
+    def holds(self, address: str, name: str, timeout: float) -> Iterator[None]:
+        """Have it hold an address; waits for groups that meet at another one."""
+        with self._changed:
+            if not self._changed.wait_for(
+                lambda: not self._users or os.environ.get(_VARIABLE) == address, timeout
+            ):
+                message = f"another group than {name} has been meeting here for {timeout:g} s"
+                raise RendezvousError(message)
+            if not self._users:
+                self._before = os.environ.get(_VARIABLE)
+                os.environ[_VARIABLE] = address
+            self._users += 1
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._users -= 1
+                if not self._users:
+                    os.environ.pop(_VARIABLE)
+                    if self._before is not None:
+                        os.environ[_VARIABLE] = self._before
+                    self._changed.notify_all()
+
+
+_variable: Final = _Variable()
+
+
+def listening(
+    exchange: Exchange, name: str, rank: int, timeout: float
+) -> contextlib.AbstractContextManager[None]:
+    """Return a context for the call that makes a group: rank 0 begins to listen in that one."""
+    if rank == 0 and isinstance(exchange, _Listening):
+        return _variable.holds(exchange.address, name, timeout)
+    return contextlib.nullcontext()
 
 
 class _Files:
