@@ -37,6 +37,17 @@ SPLIT = {
     "a counter declared before": "unsigned k; int j = 0; for (; j < n; j++) { __syncthreads(); }"
     "int m = 0; for (m = n / 2; m > 0; m >>= 1) { __syncthreads(); } k = 3; p[0] = k;",
     "auto": "auto i = blockIdx.x; const auto t = threadIdx.x; __syncthreads(); p[t] = i;",
+    "do": "int k = n / 2; do { p[k] = 1; __syncthreads(); k /= 2; } while (k > 0);",
+    "a break": "for (int i = 0; i < n; i++) { p[i] = 1; __syncthreads(); if (i > 3) break; }",
+    "a round less": "for (int i = 0; i < n; i++) { if (i == n) { continue; } __syncthreads(); }",
+    "a break behind a barrier": "while (true) { if (n > 3) { __syncthreads(); break; } p[0]++; }",
+    "a condition in shared memory": "__shared__ int s[2][8], done; s[0][threadIdx.x] = n;"
+    "do { __syncthreads(); if (s[0][n - 1]) break; done = 1; __syncthreads(); } while (!done);",
+    "a value from shared memory": "__shared__ int s[8]; s[threadIdx.x] = n; __syncthreads();"
+    "const int most = s[0]; for (int i = 0; i < most; i++) { __syncthreads(); }",
+    "references to elements": "__shared__ int s[2][8]; const int t = threadIdx.x;"
+    "int &a = s[0][t]; const auto &b = p[t + 1]; a = b; __syncthreads(); p[t] = a;",
+    "a reference to an own element": "int own[2] = {1, 2}; int &a = own[n]; a++; __syncthreads();",
     "an array": "int own[4] = {1, 2, 3, 4}; __syncthreads(); p[threadIdx.x] = own[n];",
 }
 IN_STEP = {
@@ -73,12 +84,17 @@ REFUSED = {
     "a step in a condition": "int k = n; while (k -= 1) { __syncthreads(); }",
     "a step in an argument": "int k = n; while (k) { __syncthreads(); atomicAdd(&k, -1); }",
     "a break": "for (int i = 0; i < n; i++) { if (p[i]) break; __syncthreads(); }",
+    "a break of some": "do { if (threadIdx.x < n) { break; } __syncthreads(); } while (n);",
+    "a do of some": "int k = p[0]; do { __syncthreads(); } while (k > 0);",
+    "a bound that changes meanwhile": "__shared__ int s[8]; int k = s[0]; while (k) {"
+    "__syncthreads(); k = s[threadIdx.x]; }",
+    "an own reference, kept": "int own[2] = {1, 2}; int &a = own[n]; __syncthreads(); a = 2;",
     "goto": "again: p[0] = 1; __syncthreads(); if (n) goto again;",
     "switch": "switch (n) { case 1: p[0] = 2; } __syncthreads();",
     "a lambda": "auto f = [&](int i) { p[i] = 1; }; f(0); __syncthreads();",
     "a reference": "int a = p[0]; int &b = a; __syncthreads(); b = 2; p[0] = a;",
     "auto": "auto a = p[0]; __syncthreads(); p[0] = a;",
-    "a reference of auto": "auto &a = p[0]; __syncthreads(); p[0] = a;",
+    "a reference to what others refer to": "auto &a = p[p[0]]; __syncthreads(); p[0] = a;",
     "an unknown type": "T a = {1}; __syncthreads(); p[0] = a.x;",
     "a directive": "\n#if 1\n__syncthreads();\n#endif\n",
     "a barrier in a value": "p[0] = (__syncthreads(), 1);",
@@ -251,6 +267,7 @@ class Kernels:
     """Random kernels of structured statements, whose threads write to their own elements."""
 
     def __init__(self, seed):
+        self.meet = True
         self.random = random.Random(seed)
         self.count = 0
 
@@ -282,7 +299,8 @@ __global__ void {name}(int *p, int n) {{
         self.count += 1
         name = f"w{self.count}"
         kinds = ["step", "share", "new", "own", "inner", "even", "odd", "few"]
-        kinds += ["loop", "if", "while"] * (depth > 0)
+        kinds += ["refer"] + ["loop", "if", "while", "do"] * (depth > 0)
+        kinds += ["leave"] * (depth > 0 and self.meet)
         kind = pick(kinds)
         if kind == "step":
             return f"{a} = ({a} * 5 + {b} % 11 - t) % 1000;"
@@ -313,9 +331,24 @@ __global__ void {name}(int *p, int n) {{
             more = pick(["", "", " && n > 4", f" && {a} > 5"])
             condition = f"{pick(['x', 'threadIdx.x'])} {pick(['<', '=='])} {bound}{more}"
             return f"__syncthreads(); if ({condition}) {b} += 7;"
+        if kind == "refer":
+            use = f"__syncthreads(); {b} += {name} % 7;"
+            return f"__syncthreads(); int &{name} = s[t]; {name} += {a}; {use}"
         kept = list(self.variables)
         body = self.block(depth - 1)
         self.variables = kept
+        if kind == "do":
+            step = f"__syncthreads(); {name}--; {pick(['', f'if ({name} == 1) break;'])}"
+            return f"int {name} = n % 4; do {{ {body} {step} {a} += {name}; }} while ({name} > 0);"
+        if kind == "leave":
+            # Of what all threads read from shared memory.
+            head = f"__syncthreads(); if (t == 0) s[0] = {a}; __syncthreads();"
+            way = f"{pick('<>')} 50) {pick(['break', 'continue'])}"
+            leave = f"const int m{name} = s[0]; if (s[0] {way};"
+            return (
+                f"for (int {name} = 0; {name} < 3; {name}++) {{ {head} {leave} {body}"
+                f" __syncthreads(); {b} += m{name}; }}"
+            )
         if kind == "while":
             # What follows from the thread's index and from what changes is not computed again.
             use = f"{pick(['int', 'auto'])} u{name} = n % 5; {a} += t * {name};"
@@ -334,6 +367,7 @@ __global__ void {name}(int *p, int n) {{
 def test_random_kernels_do_the_same_in_both_ways(lab, monkeypatch, seed):
     kernels = Kernels(seed)
     source = "".join(kernels.kernel(f"kernel{i}") for i in range(4))
+    kernels.meet = False
     source += "".join(kernels.kernel(f"kernel{i}") for i in (4, 5)).replace("__syncthreads();", "")
     request = CompileRequest(source, "user.cpp", scan(source, filename="user.cpp"), "")
     assert "hal_side_by_side" not in _dialect.rewrite(request, "", "")

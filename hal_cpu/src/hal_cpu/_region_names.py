@@ -41,8 +41,17 @@ class Names(Words):
         self._moving: set[str] = set()  # what changes for all threads at once
         self._again: dict[str, bool] = {}  # what each region computes from the thread's index
         self._indices: dict[str, str] = {}  # the types of variables for the thread's index in x
+        self._shared_names: frozenset[str] = frozenset()
         # Each thread has its own from the beginning.
         self._changed = {name for name in self._names - self._uniform if self._is_written(name)}
+
+    def _is_common(self, first: int, last: int) -> bool:
+        """Return whether an expression that is evaluated here is the same for all threads.
+
+        It may read shared memory: all threads read the same place, and without a barrier no other
+        thread may write to what a thread reads.
+        """
+        return self._is_free(first, last, self._uniform, self._shared_names)
 
     def _is_index(self, first: int, last: int) -> bool:
         """Return whether an expression is the thread's index in x, or a variable for it."""
@@ -82,8 +91,8 @@ class Names(Words):
 
     # Declarations
 
-    def _declarators(self, first: int, end: int) -> tuple[list[Variable], list[tuple[int, int]]]:
-        """Return a declaration's variables, and where their initialisers begin and end."""
+    def _declarators(self, first: int, end: int) -> list[Variable]:
+        """Return a declaration's variables."""
         index = first
         words = []
         while self.texts[index] in TYPES or self.texts[index] == "const":
@@ -92,10 +101,10 @@ class Names(Words):
         kind = " ".join(word for word in words if word != "const")
         if not kind:
             raise RefusedError
-        variables, inits = [], []
+        variables = []
         while True:
             stars = ""
-            while self.texts[index] in {"*", "const", "__restrict__", "__restrict"}:
+            while self.texts[index] in {"*", "&", "const", "__restrict__", "__restrict"}:
                 stars += f" {self.texts[index]}"
                 index += 1
             name = self.tokens[index]
@@ -113,13 +122,12 @@ class Names(Words):
                 while self.texts[index] not in {",", ";"}:
                     index = self._pair.get(index, index) + 1
             pointer = "const " if "*" in stars and "const" in words else ""
-            last_star = stars.rpartition("*")[2]
+            last_star = "" if "&" in stars else stars.rpartition("*")[2]
             is_const = "const" in (last_star if "*" in stars else words)
             plain = f"{pointer}{kind}{stars[: len(stars) - len(last_star)]}"
-            variables.append(Variable(name.text, plain, dimensions, is_const))
-            inits.append((begin, index))
+            variables.append(Variable(name.text, plain, dimensions, is_const, (begin, index)))
             if self.texts[index] == ";" and index == end - 1:
-                return variables, inits
+                return variables
             if self.texts[index] != ",":
                 raise RefusedError
             index += 1
@@ -131,7 +139,7 @@ class Names(Words):
         """
         one = self._find(";", first, last)
         two = self._find(";", one + 1, last)
-        variables, inits = self._declarators(first, one + 1)
+        variables = self._declarators(first, one + 1)
         names = {variable.name for variable in variables}
         if names & ((self._names - self._uniform) | self._users) or any(
             variable.dimensions
@@ -139,14 +147,14 @@ class Names(Words):
             for variable in variables
         ):
             raise RefusedError
-        for begin, behind in inits:
+        for begin, behind in (each.init for each in variables):
             if begin == behind or not self._is_free(begin, behind, self._uniform):
                 raise RefusedError
         new = names - self._names
         self._names |= names
         self._uniform |= names
         step = [text for text in self.texts[two + 1 : last] if text not in ASSIGNMENTS]
-        if not self._is_free(one + 1, two, self._uniform) or not all(
+        if not self._is_common(one + 1, two) or not all(
             text in self._uniform or text in self._macros or not re.match(r"[A-Za-z_\[{&]", text)
             for text in step
         ):
@@ -190,5 +198,5 @@ class Names(Words):
         for begin, end in ((first, one), (two + 1, last)):
             if begin < end:
                 self._move(begin, end)
-        if not self._is_free(one + 1, two, self._uniform):
+        if not self._is_common(one + 1, two):
             raise RefusedError

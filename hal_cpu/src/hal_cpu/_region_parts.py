@@ -15,6 +15,7 @@ class Variable:
     type: str  # with its stars
     dimensions: str
     is_const: bool
+    init: tuple[int, int] = (0, 0)  # the tokens of its initialiser, if it has one
 
 
 @dataclass(slots=True)

@@ -44,7 +44,7 @@ class Writer:
         for number, region in enumerate(regions):
             for variable in region.declared:
                 if any(variable.name in words for words in used[number + 1 :]):
-                    if "auto" in variable.type:
+                    if "auto" in variable.type or "&" in variable.type:
                         raise RefusedError
                     kept[variable.name] = variable
         start = self._tokens[0].end

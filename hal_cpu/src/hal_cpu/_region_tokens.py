@@ -243,12 +243,19 @@ class Words:
                 return callee.kind == "word" and callee.text in self._users
         return True
 
-    def _is_free(self, first: int, last: int, known: set[str]) -> bool:
-        """Return whether an expression is made of known names and pure operations alone."""
+    def _is_free(
+        self, first: int, last: int, known: set[str], elements: frozenset[str] = frozenset()
+    ) -> bool:
+        """Return whether an expression is made of known names and pure operations alone.
+
+        `elements` are the arrays that it may read.
+        """
         for index in range(first, last):
             token = self.tokens[index]
             text = token.text
             if token.kind == "word":
+                if text in elements and self.texts[index - 1] != ".":
+                    continue
                 if text in TYPES or text in BUILT_IN or text in self._macros or text in known:
                     if self.texts[index + 1] == "(" and text not in {"min", "max", "sizeof"}:
                         return False
@@ -257,12 +264,19 @@ class Words:
             if (
                 token.kind in {"string", "directive"}
                 or text in ASSIGNMENTS
-                or text in {"[", "{", "->"}
+                or text in {"{", "->"}
+                or (text == "[" and not self._is_element(index, elements))
             ):
                 return False
             if text in {"*", "&"} and not self._is_operand(index - 1):
                 return False
         return True
+
+    def _is_element(self, index: int, arrays: frozenset[str]) -> bool:
+        """Return whether a bracket opens behind one of the arrays, or behind such a bracket."""
+        while self.texts[index - 1] == "]":
+            index = next(a for a, b in self._pair.items() if b == index - 1)
+        return self.texts[index - 1] in arrays
 
     def _end(self, index: int) -> int:
         """Return the index behind the statement at `index`."""

@@ -17,7 +17,7 @@ from typing import Final
 
 from hal.cpp_tokens import Token
 from hal_cpu._region_names import Names
-from hal_cpu._region_parts import Region, Rounds, Step, Turns
+from hal_cpu._region_parts import Region, Rounds, Step, Turns, Variable
 from hal_cpu._region_text import FEW, Writer
 from hal_cpu._region_tokens import (
     ASSIGNMENTS,
@@ -114,9 +114,11 @@ class _Splitter(Names):
             elif text in NOT_TAKEN or (text == "[" and not self._is_operand(index - 1)):
                 raise RefusedError
             elif text in {"&", "&&"} and (
-                before in TYPES or self.texts[index + 2] in {"=", "{"} or before == ">"
+                before in {"const", *TYPES} or self.texts[index + 2] in {"=", "{"} or before == ">"
             ):
-                raise RefusedError  # a reference
+                # A reference: what it refers to must not be a variable that it then changes.
+                if self.texts[index + 2] != "=" or self.texts[index + 4] != "[":
+                    raise RefusedError
             elif text in self._macros:
                 replaced = self._macros[text]
                 if replaced is None or not all(
@@ -158,6 +160,8 @@ class _Splitter(Names):
         elif "__syncthreads" in texts:
             self._close(index)
             self._around(index, end)
+        elif self._leaves(index, end):
+            self._close(index)
         elif texts[0] in self._moving:
             self._close(index)
             self._move(index, end - 1)
@@ -180,6 +184,11 @@ class _Splitter(Names):
             raise RefusedError
         self._close(index)
         self._names |= {token.text for token in self.tokens[index:end] if token.kind == "word"}
+        self._shared_names |= {
+            self.texts[place]
+            for place in range(index, end - 1)
+            if self.tokens[place].kind == "word" and self.texts[place + 1] in {"[", ",", ";"}
+        }
         is_nested = any(
             self.texts[first] == "{" and 0 < first < index < last
             for first, last in self._pair.items()
@@ -207,13 +216,29 @@ class _Splitter(Names):
             if self.texts[index] == "return" and self.texts[index + 1] != ";":
                 raise RefusedError
 
+    def _leaves(self, index: int, end: int) -> bool:
+        """Return whether a statement ends a loop with barriers, or a round, for all threads."""
+        if self.texts[index] == "if":
+            close = self._pair[index + 1]
+            if not self._is_common(index + 2, close):
+                return False
+            index = close + 1
+        if self.texts[index] == "{":
+            index, end = index + 1, end - 1
+        return self.texts[index:end] in (["break", ";"], ["continue", ";"])
+
     def _around(self, index: int, end: int) -> None:
         """Take control flow with barriers in it: it must be the same for all threads."""
         if self.tokens[index].kind == "directive":
             index += 1
         text = self.texts[index]
         if text == "{":
-            self._block(index + 1, end - 1)
+            self._braces(index)
+            return
+        if text == "do":
+            behind = self._braces(index + 1)
+            if not self._is_common(behind + 2, end - 2):
+                raise RefusedError
             return
         if text not in {"for", "if", "while"}:
             raise RefusedError
@@ -223,22 +248,22 @@ class _Splitter(Names):
             counters = self._header(index + 2, close, end)
         elif text == "for":
             self._moving_header(index + 2, close)
-        elif not self._is_free(index + 2, close, self._uniform):
+        elif not self._is_common(index + 2, close):
             raise RefusedError
-        body = close + 1
-        if self.texts[body] != "{":
-            raise RefusedError
-        self._block(body + 1, self._pair[body])
+        after = self._braces(close + 1)
         self._names -= counters
         self._uniform -= counters
-        after = self._pair[body] + 1
         if after < end:  # else
             if self.texts[after] != "else" or self.texts[after + 1] not in {"{", "if"}:
                 raise RefusedError
-            if self.texts[after + 1] == "{":
-                self._block(after + 2, end - 1)
-            else:
-                self._around(after + 1, end)
+            self._around(after + 1, end)
+
+    def _braces(self, index: int) -> int:
+        """Take a block that control flow must have; return the index behind it."""
+        if self.texts[index] != "{":
+            raise RefusedError
+        self._block(index + 1, self._pair[index])
+        return self._pair[index] + 1
 
     # Loops without barriers
 
@@ -295,7 +320,7 @@ class _Splitter(Names):
         """Return the header of a loop whose only counter goes up by one to a bound, or None."""
         one = self._find(";", index, close)
         two = self._find(";", one + 1, close)
-        variables, inits = self._declarators(index + 2, one + 1)
+        variables = self._declarators(index + 2, one + 1)
         name = variables[0].name
         if (
             len(variables) > 1
@@ -308,7 +333,7 @@ class _Splitter(Names):
             return None
         start, bound = (
             without_comments(self._source[self.tokens[a].start : self.tokens[b - 1].end])
-            for a, b in (inits[0], (one + 3, two))
+            for a, b in (variables[0].init, (one + 3, two))
         )
         return Turns(variables[0], start, bound, index, is_bare)
 
@@ -317,9 +342,9 @@ class _Splitter(Names):
         close = self._pair[index + 1]
         one = self._find(";", index, close)
         two = self._find(";", one + 1, close)
-        variables, inits = self._declarators(index + 2, one + 1)
-        counter, (begin, behind) = variables[0], inits[0]
-        name = counter.name
+        variables = self._declarators(index + 2, one + 1)
+        counter = variables[0]
+        name, (begin, behind) = counter.name, counter.init
         known = self._uniform | self._again.keys() | {"threadIdx"}
         step = self.texts[two + 1 : close]
         if (
@@ -376,11 +401,15 @@ class _Splitter(Names):
     # Declarations
 
     def _declaration(self, index: int, end: int) -> None:
-        variables, inits = self._declarators(index, end)
+        variables = self._declarators(index, end)
         names = {variable.name for variable in variables}
         if names & (self._names | self._users) or len(names) < len(variables):
             raise RefusedError
         self._names |= names
+        inits = [each.init for each in variables]
+        if "&" in self.texts[index : inits[0][0]]:
+            self._reference(variables, index, end)
+            return
         plain = all(begin < last for begin, last in inits) and not any(
             variable.dimensions for variable in variables
         )
@@ -388,7 +417,12 @@ class _Splitter(Names):
         if (
             plain
             and names.isdisjoint(self._differing)
-            and all(self._is_free(*each, self._uniform | names) for each in inits)
+            and all(
+                self._is_free(
+                    *each, self._uniform | names, self._shared_names if fixed else frozenset()
+                )
+                for each in inits
+            )
         ):
             moving = set() if fixed else names
             if not any(
@@ -402,9 +436,25 @@ class _Splitter(Names):
         known = (self._uniform - self._moving) | self._again.keys() | names | {"threadIdx"}
         if fixed and all(self._is_free(*each, known) for each in inits):
             self._again.update(dict.fromkeys(names, True))
-            for variable, each in zip(variables, inits, strict=True):
-                if variable.type in WIDE and self._is_index(*each):
+            for variable in variables:
+                if variable.type in WIDE and self._is_index(*variable.init):
                     self._indices[variable.name] = variable.type
             self._open.again.append((tuple(names), index, end))
             return
         self._open.declared += variables
+
+    def _reference(self, variables: list[Variable], index: int, end: int) -> None:
+        """Take the declaration of a reference to an element, which each region finds again."""
+        self._open = self._open or Region(index)
+        first, last = variables[0].init
+        steady = self._uniform - self._moving
+        known = steady | self._again.keys() | {"threadIdx"}
+        is_found = len(variables) == 1 and self.texts[first] in self._shared_names | steady
+        place = first + 1
+        while is_found and self.texts[place] == "[":
+            is_found = self._is_free(place + 1, self._pair[place], known)
+            place = self._pair[place] + 1
+        if is_found and place == last:
+            self._open.again.append(((variables[0].name,), index, end))
+        else:
+            self._open.declared += variables
