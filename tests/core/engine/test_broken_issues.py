@@ -51,11 +51,9 @@ def test_failing_at_every_native_call_q5(open_probe, fault):
     total = count_script_calls(open_probe)
     assert total > 15
     hit = 0
-    kept = []  # the stream of a device that is lost for the core only still reads into an array
     for number in range(1, total + 1):
         device, probe = open_probe()
         operations = Operations(device)
-        kept.append(operations)
         gate, end = hal.create_semaphore(), hal.create_semaphore()
         submissions = submit_script(operations, gate, end)
         probe.fail_call(number, FAULTS[fault](), SCRIPT_CALLS)
@@ -71,6 +69,7 @@ def test_failing_at_every_native_call_q5(open_probe, fault):
         probe.heal()
         if device.lost:
             assert fault == "lost"
+            probe.finish()
             with pytest.raises(DeviceLostError, match="injected"):
                 device.queue.barrier().wait(LIMIT)
             continue

@@ -99,6 +99,14 @@ class Probe(ExternalCalls, GraphCalls, PoolCalls, NativeDevice):
         for latch in self._latches:
             latch.open(1000)
 
+    def finish(self):
+        """Wait for what still runs of a device that is lost to the core alone.
+
+        The core lets go of the arrays that a lost device has copied to; here its streams go on.
+        """
+        for stream in self.alive["stream"]:
+            self.inner.synchronize_stream(stream)
+
     def live(self):
         """Return how many native objects of each kind are alive, those with none left out."""
         with self._lock:
