@@ -1,4 +1,4 @@
-"""Print the tables of the model as Markdown, and draw its plots: report.py [FOLDER]."""
+"""Print the tables of the model as Markdown, and draw its plots: report.py [FOLDER [FOUND]]."""
 
 from __future__ import annotations
 
@@ -22,7 +22,6 @@ SMALL = LARGE._replace(compute=LARGE.compute / 10)
 FAST = LARGE._replace(save=5.0)
 SEEDS = (1, 2, 3)
 QUIET = LARGE._replace(stalls=0.0, spread=1e-12)
-MEASURED = Path(__file__).resolve().parents[2] / "hardware" / "collectives-2-h200.json"
 Lines = dict[str, tuple[Sequence[float], Sequence[float], str]]
 
 
@@ -48,9 +47,9 @@ def draw(path: Path, title: str, x: str, y: str, lines: Lines, scale: str = "lin
     plt.close(figure)
 
 
-def measured(folder: Path) -> None:
-    """Compare the model with what two GPUs have taken."""
-    found = json.loads(MEASURED.read_text(encoding="utf-8"))
+def measured(folder: Path, path: Path) -> None:
+    """Compare the model with what hardware/collectives.py has found on two GPUs."""
+    found = json.loads(path.read_text(encoding="utf-8"))
     alone = [row for row in found["rates"] if row["kind"] == "all_reduce" and row["calls"] > 1]
     sizes = [row["bytes"] for row in alone]
     said = [1e6 * model.all_reduce(2, size, "ring") for size in sizes]
@@ -63,11 +62,11 @@ def measured(folder: Path) -> None:
         )
         for size, row, us in zip(sizes, alone, said, strict=True)
     ]
-    table("Two H200, all-reduces in a row, us", ("bytes", "measured", "model", "ratio"), rows)
+    table("Two GPUs, all-reduces in a row, us", ("bytes", "measured", "model", "ratio"), rows)
     lines: Lines = {"model": (sizes, said, "-")}
     for side in alone[0]["sides"]:
         lines[side] = (sizes, [row["sides"][side]["us"] for row in alone], "o")
-    draw(folder / "measured.png", "All-reduce of two H200", "bytes", "us", lines, "log")
+    draw(folder / "measured.png", "All-reduce of two GPUs", "bytes", "us", lines, "log")
     rows = []
     for row in found["overlap"]:
         parts = row["sides"]
@@ -89,7 +88,7 @@ def measured(folder: Path) -> None:
             )
         )
     heads = ("kernels, backward pass", "compute", "communication", "step", "model", "ratio")
-    table("A step of two H200, us", heads, rows)
+    table("A step of two GPUs, us", heads, rows)
 
 
 def collectives(folder: Path) -> None:
@@ -205,6 +204,8 @@ def timeouts(folder: Path) -> None:
 
 if __name__ == "__main__":
     mpl.use("agg")
-    where = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).parent
-    for part in (measured, collectives, steps, checkpoints, timeouts):
+    where, *found = [Path(each) for each in sys.argv[1:]] or [Path(__file__).parent]
+    for path in found:
+        measured(where, path)
+    for part in () if found else (collectives, steps, checkpoints, timeouts):
         part(where)
