@@ -31,7 +31,12 @@ def devices(
         record = {
             "backends": [backend._asdict() for backend in backends],
             "devices": [
-                {"spec": device.spec, "backend": device.backend} | _info_record(device)
+                {
+                    "spec": device.spec,
+                    "backend": device.backend,
+                    **dataclasses.asdict(device.info),
+                    "properties": dict(device.info.properties),
+                }
                 for device in found
             ],
         }
@@ -43,10 +48,6 @@ def devices(
         _show_devices(out, found)
     else:
         out.print("No device.")
-
-
-def _info_record(device: hal.DeviceDescription) -> dict[str, object]:
-    return dataclasses.asdict(device.info) | {"properties": dict(device.info.properties)}
 
 
 def _show_backends(out: Console, backends: tuple[hal.BackendStatus, ...]) -> None:

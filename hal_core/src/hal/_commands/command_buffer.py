@@ -12,7 +12,7 @@ from hal._commands import nodes
 from hal._commands.bindings import SlotRules
 from hal._commands.collectives import Gathering, collective
 from hal._commands.events import CommandEvent
-from hal._commands.lowering import lower
+from hal._commands.lowering import lower, runs_as_graph
 from hal._commands.parts import Recorded, cut
 from hal._commands.playback import Playback, Stage, Stages
 from hal._commands.recorder import Group, On, Recorder
@@ -23,7 +23,7 @@ from hal._memory.extent import check_allocation
 from hal._transfers.collective_methods import Collectives, check_options
 from hal.arguments import as_choice, as_name
 from hal.errors import ArgumentTypeError, ClosedError, InvalidArgumentError
-from hal.native import IndirectLaunchNode, LaunchNode, MemoryType, NativeDevice, Node, PeerCopyNode
+from hal.native import IndirectLaunchNode, MemoryType
 
 if TYPE_CHECKING:
     from numpy.typing import DTypeLike
@@ -342,12 +342,14 @@ class CommandBuffer(Recorder, Collectives["Buffer | Slot", None]):
         if numbers is not None and direct:
             used = {id(each) for kept in recorded.resources for each in kept}
             direct = [each for each in direct if id(each) in used]
-        graph = not is_host and self._is_graph(device._native, nodes)
+        is_graph = not is_host and runs_as_graph(
+            device._native, nodes, self._mode, one_shot=self.one_shot
+        )
         return Playback(
             device,
             recorded,
             rules,
-            lower(recorded.order) if graph else None,
+            lower(recorded.order) if is_graph else None,
             functools.partial(_describe, self._names, numbers),
             direct,
             is_host=is_host,
@@ -360,27 +362,6 @@ class CommandBuffer(Recorder, Collectives["Buffer | Slot", None]):
         check_options(kind, unknown, "name=")
         verb = "group_barrier" if kind == "barrier" else kind
         self._add("collective", verb, name, collective, kind, *arguments)
-
-    def _is_graph(self, native: NativeDevice, nodes: Sequence[Node]) -> bool:
-        """Return whether commands run as a native graph.
-
-        Copies to what their device does not reach are the stream's. Making a graph costs more than
-        a replay saves once.
-        """
-        if not nodes or self._mode == "stream" or "graphs" not in native.features:
-            return False
-        if self._mode == "auto":
-            least = native.graph_commands
-            if native.graph_launches and all(isinstance(node, LaunchNode) for node in nodes):
-                least = native.graph_launches
-            if self._runs is not None or not 0 < least <= len(nodes):
-                return False
-        peers = [node for node in nodes if isinstance(node, PeerCopyNode)]
-        sides = {side for node in peers for side in (node.target_device, node.source_device)}
-        others = cast("set[Any]", sides) - {native}
-        if others:
-            native.bind()
-        return all(native.can_access_peer(each) for each in others)
 
 
 def _describe(names: Sequence[str], numbers: Sequence[int] | None, command: int) -> str:

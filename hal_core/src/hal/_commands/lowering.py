@@ -1,4 +1,4 @@
-"""Turn the order of a recording into the edges of a graph (rules C2, C4).
+"""Decide which recordings run as a graph, and turn their order into its edges (rules C2, C4).
 
 While commands are recorded, `Order` notes what each comes after: a *join*, which
 is everything before the last barrier or before the signal of an event that was
@@ -13,9 +13,10 @@ and one is enough for a command.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple, cast
 
 from hal._commands.hazards import Access, Hazards
+from hal.native import LaunchNode, NativeDevice, Node, PeerCopyNode
 
 
 class Join:
@@ -99,6 +100,30 @@ class Lowering(NamedTuple):
 
     positions: tuple[int, ...]  # of each command, the index of its node; the others are empty
     dependencies: tuple[tuple[int, ...], ...]  # as `hal.native.NativeDevice.create_graph` has them
+
+
+def runs_as_graph(
+    native: NativeDevice, nodes: Sequence[Node], mode: str, *, one_shot: bool
+) -> bool:
+    """Return whether commands run as a native graph, and not one by one on the stream (C4).
+
+    Copies to what their device does not reach are the stream's. Making a graph costs more than
+    a replay saves once.
+    """
+    if not nodes or mode == "stream" or "graphs" not in native.features:
+        return False
+    if mode == "auto":
+        least = native.graph_commands
+        if native.graph_launches and all(isinstance(node, LaunchNode) for node in nodes):
+            least = native.graph_launches
+        if one_shot or not 0 < least <= len(nodes):
+            return False
+    peers = [node for node in nodes if isinstance(node, PeerCopyNode)]
+    sides = {side for node in peers for side in (node.target_device, node.source_device)}
+    others = cast("set[Any]", sides) - {native}
+    if others:
+        native.bind()
+    return all(native.can_access_peer(each) for each in others)
 
 
 def lower(order: Order) -> Lowering:

@@ -49,7 +49,11 @@ def check_lists(
             if other is None or other._semaphore is not semaphore:
                 continue
             if timepoint._value <= other._value:
-                raise InvalidArgumentError(_no_rise(other, timepoint))
+                raise InvalidArgumentError(
+                    f"the operation waits for {semaphore.name}@{other._value} and signals "
+                    f"{semaphore.name}@{timepoint._value}: it would wait for itself; signal more "
+                    f"than {other._value}"
+                )
     return waits, signals
 
 
@@ -72,14 +76,6 @@ def _plain(given: Any, kinds: tuple[type, ...]) -> tuple[Any, ...] | None:  # no
     if count > 2 or kind not in kinds or type(other) is not kind or one is other:  # noqa: PLR2004
         return None
     return None if kind is Timepoint and one._semaphore is other._semaphore else entries
-
-
-def _no_rise(waited: Timepoint, signalled: Timepoint) -> str:
-    name, least = waited._semaphore.name, waited._value
-    return (
-        f"the operation waits for {name}@{least} and signals {name}@{signalled._value}: it would "
-        f"wait for itself; signal more than {least}"
-    )
 
 
 def check_signals(signal: Any) -> _Pairs:  # noqa: ANN401

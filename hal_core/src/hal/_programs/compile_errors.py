@@ -42,14 +42,13 @@ def explained(error: CompilationError, request: CompileRequest) -> CompilationEr
         return error
     lines = list(_headers(request, error.log))
     if not lines:
-        said = [(line, _in_words(line, request, error.log)) for line in found]
-        lines = [words for line, words in said if words != line or not _is_ours(line)]
+        for line in found:
+            words = _in_words(line, request, error.log)
+            is_ours = re.match(_OURS, line) or re.search(_INSIDES, line)
+            if words != line or not is_ours:
+                lines.append(words)
     log = re.sub(_NESTED, "HAL_TRACE", re.sub(_PRINT, "printf", error.log))
     return CompilationError.from_log(what, list(dict.fromkeys(lines or found)), log)
-
-
-def _is_ours(line: str) -> bool:
-    return bool(re.match(_OURS, line) or re.search(_INSIDES, line))
 
 
 def _in_words(line: str, request: CompileRequest, log: str) -> str:

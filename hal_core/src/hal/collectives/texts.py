@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from copy import copy
 from typing import Final
 
 from hal.errors import (
@@ -78,15 +79,9 @@ def not_all_came(name: str, rank: int, missing: Sequence[int], seconds: float) -
 
 def again(error: CollectiveError) -> CollectiveError:
     """Return an error like a kept one, to raise."""
-    copy = type(error)(
-        str(error),
-        ranks=error.ranks,
-        records=error.records,
-        native_name=error.native_name,
-        native_code=error.native_code,
-    )
-    copy.__cause__ = error.__cause__
-    return copy
+    made = copy(error)
+    made.__cause__ = error.__cause__
+    return made
 
 
 def _last(records: _Records) -> str:

@@ -199,7 +199,11 @@ class Scheduler(Tracker):
             history.forget(tuple(hal.Fence([queue.barrier() for queue in self._open_queues()])))
 
     def _open_queues(self) -> list[hal.Queue]:
-        return [queue for queue in list(self._queues) if not _is_gone(queue)]
+        return [
+            queue
+            for queue in list(self._queues)
+            if not (queue.closed or queue.device.closed or queue.device.lost)
+        ]
 
 
 def doubt(accesses: Sequence[Access], error: BaseException | None = None) -> None:
@@ -230,10 +234,6 @@ def _opened(device: object) -> hal.Device:
         message = f"a flow takes devices (hal.create_device), not {type(device).__name__}"
         raise ArgumentTypeError(message)
     return opened
-
-
-def _is_gone(queue: hal.Queue) -> bool:
-    return queue.closed or queue.device.closed or queue.device.lost
 
 
 def _is_open(timepoint: hal.Timepoint) -> bool:
