@@ -11,6 +11,7 @@ import hal
 import hal.collectives
 from hal._transfers import collectives
 from hal.errors import CollectiveError, InvalidArgumentError
+from hal.native_collectives import Step
 
 LIMIT = 20.0
 
@@ -47,6 +48,24 @@ def test_a_look_asks_the_device_about_the_oldest_alone_g3(groups):
     assert len(asked) == 1
     gate.signal(1)
     hal.wait_all(works, LIMIT)
+
+
+def test_a_failure_is_told_while_others_submit_g3(groups, monkeypatch):
+    """Else the thread that watches over all groups would end."""
+    group, made = groups[0], []
+    words = Step.__str__
+
+    def submit_and_tell(step):
+        if not made:
+            made.append(reduce(group))
+        return words(step)
+
+    first = [reduce(each) for each in groups]
+    monkeypatch.setattr(Step, "__str__", submit_and_tell)
+    (told,) = group._told().values()
+    monkeypatch.undo()
+    assert told == ("all_reduce #1 of 4 float64, sum",)
+    hal.wait_all([*first, *made, reduce(groups[1])], LIMIT)
 
 
 def test_a_refused_submission_leaves_the_group_as_it_was_g1(groups):

@@ -400,7 +400,8 @@ class Group(Participant):
         return withdrawn(self._name, self._rank, failed.step, error, self._told())
 
     def _told(self) -> dict[int, tuple[str, ...]]:
-        return {self._rank: tuple(map(str, self._records))}
+        # A copy: others submit while this makes words.
+        return {self._rank: tuple(map(str, self._records.copy()))}
 
     def _break(self, error: CollectiveError) -> None:
         """Break the group, or fail what was submitted since it broke."""
