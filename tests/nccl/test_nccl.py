@@ -4,10 +4,16 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import nccl_harness
 import pytest
+
+from hal.errors import RendezvousError
+from hal.native_collectives import Join, Place
+from hal_nccl.rendezvous import exchange_of
 
 built = pytest.mark.skipif(
     importlib.util.find_spec("hal._speedups") is None, reason="the C extension is not built"
@@ -35,6 +41,52 @@ def test_failures_on_streams_g3(folder, provider, case):
 
 def test_ranks_meet_in_each_way_g4(folder, tmp_path):
     assert "done" in nccl_harness.run(folder, "nccl", "meeting", str(tmp_path))
+
+
+def test_threads_that_meet_again_get_a_new_identity_g4():
+    """Not that of the group before, which rank 1 would wait in for good."""
+    place = Place(0, 2, rendezvous="again", launcher="given")
+    meet = exchange_of(Join(None, place, "world", 1, None))
+    for identity in (b"first", b"second"):
+        with pytest.raises(RendezvousError, match="did not come"):
+            meet("world", 1, bytes, 0.01)
+        assert meet("world", 0, lambda made=identity: made, 1) == identity
+        assert meet("world", 1, bytes, 1) == identity
+
+
+MEETS_OVER_MPI = """
+import sys
+from hal.errors import RendezvousError
+from hal.native_collectives import Join, Place
+from hal_nccl.rendezvous import among, exchange_of
+from mpi4py import MPI
+rank, found = MPI.COMM_WORLD.Get_rank(), []
+world = exchange_of(Join(None, Place(rank, 3, launcher="mpi"), "world", 20, None))
+made = (lambda: bytes([rank]))
+found.append(world("world", rank, made, 20)[0])
+if rank != 1:  # the others go on in another order
+    left = among(world, (2, 0))
+    found.append(left("world/1", (2, 0).index(rank), made, 20)[0])
+elif rank == 1:
+    for late, which in ((among(world, (0, 1)), 1), (among(world, None), 0)):
+        try:
+            late("world/2", which, made, 0.2)
+        except RendezvousError as error:
+            found.append(str(error))
+MPI.COMM_WORLD.Barrier()
+assert found[0] == 0 and found[1:] == [2] or rank == 1, found
+assert rank != 1 or ("did not come" in found[1] and "give join() a rendezvous" in found[2]), found
+sys.stdout.write("done ")
+"""
+
+
+def test_ranks_meet_over_mpi_g4():
+    """Those that are left, too; a rank that does not come is given up (G3)."""
+    mpiexec = Path(sys.executable).parent / "mpiexec"
+    command = [mpiexec, "-n", "3", sys.executable, "-c", MEETS_OVER_MPI]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert done.stdout.count("done") == 3
 
 
 def test_the_measurements_of_hardware_run(folder, tmp_path):

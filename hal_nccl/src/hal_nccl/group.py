@@ -30,7 +30,7 @@ from hal.native_collectives import (
 )
 from hal_nccl import _nccl
 from hal_nccl.provider import Flavour, find_library
-from hal_nccl.rendezvous import Exchange, exchange_of, listening
+from hal_nccl.rendezvous import Exchange, among, exchange_of, listening
 
 __all__ = ["join"]
 
@@ -250,11 +250,12 @@ class NcclGroup(NativeGroup):
         comm, rank, size = _apart(self._request, split, name, self._rank, timeout)
         if not comm:
             return None
-        return NcclGroup(self._library, self._request, self._exchange, comm, name, rank, size)
+        exchange = among(self._exchange, None)
+        return NcclGroup(self._library, self._request, exchange, comm, name, rank, size)
 
     def rebuild(self, ranks: tuple[int, ...], name: str, timeout: float) -> NativeGroup:
-        rank = ranks.index(self._rank)
-        return _make(self._library, self._request, self._exchange, name, rank, len(ranks), timeout)
+        rank, exchange = ranks.index(self._rank), among(self._exchange, ranks)
+        return _make(self._library, self._request, exchange, name, rank, len(ranks), timeout)
 
     def close(self, timeout: float) -> None:
         self._end("ncclCommDestroy", timeout)

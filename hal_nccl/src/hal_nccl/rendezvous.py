@@ -8,7 +8,8 @@ import re
 import stat
 import threading
 import time
-from collections.abc import Callable, Iterator
+import zlib
+from collections.abc import Callable, Iterator, Sequence
 from importlib import import_module
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -17,13 +18,15 @@ from hal.errors import InvalidArgumentError, RendezvousError
 from hal.native_collectives import Join
 from hal_nccl._nccl import ID_BYTES
 
-__all__ = ["Exchange", "exchange_of", "listening"]
+__all__ = ["Exchange", "among", "exchange_of", "listening"]
 
 Exchange = Callable[[str, int, Callable[[], bytes], float], bytes]
 """Called with the group's name, the rank, what makes the identity, and seconds; returns it."""
 
 _NAP: Final = 0.005
 _VARIABLE: Final = "NCCL_COMM_ID"
+_TAGS: Final = 20_000
+"""Tags of MPI, of which there are 32,767 at the least; the MPI provider has others."""
 
 
 def exchange_of(request: Join) -> Exchange:
@@ -35,7 +38,7 @@ def exchange_of(request: Join) -> Exchange:
         return lambda _, __, make, ___: make()
     address = place.rendezvous
     if address is None:
-        return _over_mpi
+        return _OverMpi(tuple(range(place.size)))
     parts = urlsplit(address)
     if parts.scheme == "tcp":
         # A launcher's own store listens at its port.
@@ -169,7 +172,7 @@ class _Threads:
     """The ranks are threads of this process."""
 
     _changed = threading.Condition()
-    _found: Final[dict[tuple[str, str], bytes]] = {}
+    _found: Final[dict[tuple[str, str], tuple[bytes, set[int]]]] = {}
 
     def __init__(self, address: str) -> None:
         self._address = address
@@ -178,18 +181,54 @@ class _Threads:
         key = (self._address, name)
         with self._changed:
             if rank == 0:
-                self._found[key] = make()
+                self._found[key] = make(), {rank}
                 self._changed.notify_all()
-            elif not self._changed.wait_for(lambda: key in self._found, timeout):
+            elif not self._changed.wait_for(
+                # Who meets again waits for a new one.
+                lambda: key in self._found and rank not in self._found[key][1],
+                timeout,
+            ):
                 message = f"rank 0 of {name} did not come to {self._address!r} in {timeout:g} s"
                 raise RendezvousError(message, ranks=[0])
-            return self._found[key]
+            identity, taken = self._found[key]
+            taken.add(rank)
+            return identity
 
 
-def _over_mpi(name: str, rank: int, make: Callable[[], bytes], _: float) -> bytes:
-    world: Any = import_module("mpi4py.MPI").COMM_WORLD
-    found = world.bcast(make() if rank == 0 else None, 0)
-    if not isinstance(found, bytes):
-        message = f"mpi4py's rank 0 is another one than that of {name}"
-        raise RendezvousError(message)
-    return found
+class _OverMpi:
+    """Messages of MPI's world, in which the ranks are those of the group that was joined."""
+
+    def __init__(self, members: tuple[int, ...]) -> None:
+        self.members = members
+        self._sent: list[Any] = []  # a message lives until it has arrived
+
+    def __call__(self, name: str, rank: int, make: Callable[[], bytes], timeout: float) -> bytes:
+        mpi: Any = import_module("mpi4py.MPI")
+        if not mpi.Is_initialized():
+            mpi.Init_thread()
+        world, members = mpi.COMM_WORLD, self.members
+        if not members or world.Get_rank() != members[rank]:
+            message = (
+                f"rank {rank} of {name} is not that rank of mpi4py's world, or the group is a part "
+                "of another: give join() a rendezvous"
+            )
+            raise RendezvousError(message)
+        tag = zlib.crc32(name.encode()) % _TAGS
+        if rank == 0:
+            data = make()
+            self._sent += [world.isend(data, other, tag) for other in members[1:]]
+            return data
+        deadline = time.monotonic() + timeout
+        while not world.iprobe(members[0], tag):
+            if time.monotonic() > deadline:
+                message = f"rank 0 of {name} did not come within {timeout:g} s"
+                raise RendezvousError(message, ranks=[0])
+            time.sleep(_NAP)
+        return bytes(world.recv(source=members[0], tag=tag))
+
+
+def among(exchange: Exchange, ranks: Sequence[int] | None) -> Exchange:
+    """Return the way in which some ranks of a group meet; None is a part that nobody knows."""
+    if not isinstance(exchange, _OverMpi):
+        return exchange
+    return _OverMpi(() if ranks is None else tuple(exchange.members[each] for each in ranks))
