@@ -108,7 +108,9 @@ def test_calls_wait_for_a_thread_where_no_more_are_started(device, threads, gate
     """Accepted calls run when a thread is free; the releasing thread gets no error."""
     threads.limit = 1
     ran, semaphore, queue = [], hal.create_semaphore(), device.create_queue(ordered=False)
-    blocking = queue.call(gate.wait, LIMIT)
+    entered = threading.Event()
+    blocking = queue.call(lambda: (entered.set(), gate.wait(LIMIT)))
+    assert entered.wait(LIMIT)  # a thread that comes late would find two calls, and try once more
     late = queue.call(ran.append, 1, wait=semaphore.at(1))
     buffer = device.allocate(SIZE)
     device.queue.fill(buffer, 1, signal=semaphore.at(1)).wait(LIMIT)
