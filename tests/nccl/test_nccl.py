@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -13,7 +14,7 @@ import pytest
 
 from hal.errors import RendezvousError
 from hal.native_collectives import Join, Place
-from hal_nccl.rendezvous import exchange_of
+from hal_nccl.rendezvous import exchange_of, listening
 
 built = pytest.mark.skipif(
     importlib.util.find_spec("hal._speedups") is None, reason="the C extension is not built"
@@ -52,6 +53,34 @@ def test_threads_that_meet_again_get_a_new_identity_g4():
             meet("world", 1, bytes, 0.01)
         assert meet("world", 0, lambda made=identity: made, 1) == identity
         assert meet("world", 1, bytes, 1) == identity
+
+
+@pytest.mark.parametrize(
+    ("address", "launcher", "told"),
+    [
+        ("tcp://host:70", "given", "host:70"),
+        ("tcp://host:70", "torchrun", "host:71"),  # at the other its own store listens
+        ("tcp://[::1]:70", "given", "[::1]:70"),
+    ],
+)
+def test_the_library_is_told_the_address_g4(monkeypatch, address, launcher, told):
+    """While it makes the identity, and on rank 0 the group; what was there comes back."""
+    monkeypatch.setenv("NCCL_COMM_ID", "before")
+
+    def seen():
+        return os.environ["NCCL_COMM_ID"].encode()
+
+    place = Place(0, 2, rendezvous=address, launcher=launcher)
+    meet = exchange_of(Join(None, place, "world", 1, None))
+    assert meet("world", 1, seen, 1) == told.encode()
+    for rank, expected in ((0, told), (1, "before")):
+        with listening(meet, "world", rank, 1):
+            assert seen() == expected.encode()
+    with listening(meet, "world", 0, 1):
+        other = Place(1, 2, rendezvous="tcp://other:70", launcher="given")
+        with pytest.raises(RendezvousError, match="another group"):
+            exchange_of(Join(None, other, "other", 1, None))("other", 1, seen, 0.01)
+    assert seen() == b"before"
 
 
 MEETS_OVER_MPI = """

@@ -72,7 +72,8 @@ class _Listening:
         if not host or not port:
             message = "a tcp rendezvous has a host and a port: tcp://HOST:PORT"
             raise InvalidArgumentError(message)
-        self.address = f"{host}:{port + after}"
+        place = f"[{host}]" if ":" in host else host
+        self.address = f"{place}:{port + after}"
 
     def __call__(self, name: str, _: int, make: Callable[[], bytes], timeout: float) -> bytes:
         with _variable.holds(self.address, name, timeout):
