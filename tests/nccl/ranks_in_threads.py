@@ -15,6 +15,7 @@ import pytest
 
 import hal
 import hal.collectives
+from hal.collectives import Group
 from hal.errors import CollectiveError, CollectiveTimeoutError, HalError, UnimplementedError
 from hal_conformance.ranks import PROGRAMS, Rank
 
@@ -204,6 +205,20 @@ def direct():
         run(methods["all_reduce"])  # the groups are watched over from now on
         for name, method in methods.items():
             assert not run(method), name
+        # Whoever has the group's lock is between two changes of it: the next comes after.
+        entered, turns = threading.Event(), [group._turns for group in ranks.groups]
+
+        def reduce_both():
+            sys.setprofile(lambda frame, *_: frame.f_code is Group.enter.__code__ and entered.set())
+            hal.wait_all([ranks.reduce(i) for i in range(2)], LIMIT)
+
+        thread = threading.Thread(target=reduce_both)
+        with ranks.groups[0].lock:
+            thread.start()
+            assert entered.wait(LIMIT)
+            assert [group._turns for group in ranks.groups] == turns
+        thread.join()
+        assert [group._turns for group in ranks.groups] == [each + 1 for each in turns]
         assert "Group.enter" in run(
             lambda queue, i, of: queue.all_to_all(large[i], others[i], **of)
         )
