@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from pathlib import Path
 
@@ -24,14 +23,6 @@ def test_on_the_cpu(monkeypatch):
 @pytest.mark.parametrize("backend", ["cuda", "hip"])
 def test_on_the_software_driver(backend, settings):
     pytest.importorskip({"cuda": "cuda.bindings", "hip": "rocm.bindings"}[backend])
-    done = subprocess.run(
-        [sys.executable, str(PROGRAM), backend, str(RUNS), str(bool(settings) * RUNS)],
-        env=suite_runs.environment(backend, **settings),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=SECONDS,
-        check=False,
-    )
+    arguments = [str(PROGRAM), backend, str(RUNS), str(bool(settings) * RUNS)]
+    done = suite_runs.run_python(arguments, suite_runs.environment(backend, **settings), SECONDS)
     assert done.returncode == 0, done.stdout[-4000:]

@@ -155,10 +155,12 @@ def environment(*backends: str, **settings: object) -> dict[str, str]:
     return variables
 
 
-def run_program(text: str, variables: dict[str, str], seconds: float) -> None:
-    """Run a Python program in a process with an environment; raise what it said if it failed."""
-    done = subprocess.run(
-        [sys.executable, "-X", "faulthandler", "-c", text],
+def run_python(
+    arguments: Sequence[str], variables: dict[str, str], seconds: float
+) -> subprocess.CompletedProcess[str]:
+    """Run Python in a process with an environment; return how it ended, and all it said."""
+    return subprocess.run(
+        [sys.executable, "-X", "faulthandler", *arguments],
         env=variables,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
@@ -168,6 +170,11 @@ def run_program(text: str, variables: dict[str, str], seconds: float) -> None:
         timeout=seconds,
         check=False,
     )
+
+
+def run_program(text: str, variables: dict[str, str], seconds: float) -> None:
+    """Run a Python program in such a process; raise what it said if it failed."""
+    done = run_python(["-c", text], variables, seconds)
     assert done.returncode == 0, done.stdout
 
 

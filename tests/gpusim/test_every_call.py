@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -23,15 +21,8 @@ SECONDS = 300.0
 @pytest.mark.parametrize("backend", BINDINGS)
 def test_every_call_that_fails_is_an_error_of_ours_q5(backend, semaphores, sequence):
     pytest.importorskip(BINDINGS[backend])
-    done = subprocess.run(
-        [sys.executable, "-W", "error", str(HERE / "every_call.py"), backend, sequence, semaphores],
-        env=suite_runs.environment(backend),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        timeout=SECONDS,
-        check=False,
-        text=True,
-    )
+    arguments = ["-W", "error", str(HERE / "every_call.py"), backend, sequence, semaphores]
+    done = suite_runs.run_python(arguments, suite_runs.environment(backend), SECONDS)
     tail = "\n".join(done.stdout.splitlines()[-60:])
     assert done.returncode == 0, tail
     # Each of the four codes has struck many calls, and most were errors.

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -25,16 +23,8 @@ def run(case, names, seed):
             pytest.importorskip(module)
     backends = [backend for backend in BINDINGS if any(n.startswith(backend) for n in names)]
     settings = {} if seed is None else {"mode": "stepped", "seed": seed}
-    command = [sys.executable, "-W", "error", "-X", "faulthandler", str(HERE / "mixed.py")]
-    done = subprocess.run(
-        [*command, case, str(seed or 0), *names],
-        env=suite_runs.environment(*backends, **settings),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        timeout=SECONDS,
-        check=False,
-        text=True,
-    )
+    arguments = ["-W", "error", str(HERE / "mixed.py"), case, str(seed or 0), *names]
+    done = suite_runs.run_python(arguments, suite_runs.environment(*backends, **settings), SECONDS)
     assert (done.returncode, done.stdout) == (0, "done\n"), f"seed {seed}: {done.stdout[-20000:]}"
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -21,13 +19,7 @@ PROGRAMS = 40
 @pytest.mark.parametrize("backend", BINDINGS)
 def test_programs_on_a_device_without_more_memory_m3(backend, pool):
     pytest.importorskip(BINDINGS[backend])
-    done = subprocess.run(
-        [sys.executable, str(HERE / "short_memory.py"), backend, pool, str(PROGRAMS)],
-        env=suite_runs.environment(backend, memory=short.TOTAL),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        timeout=300,
-        check=False,
-        text=True,
-    )
+    variables = suite_runs.environment(backend, memory=short.TOTAL)
+    arguments = [str(HERE / "short_memory.py"), backend, pool, str(PROGRAMS)]
+    done = suite_runs.run_python(arguments, variables, 300)
     assert (done.returncode, done.stdout) == (0, "done\n"), done.stdout[-20000:]
