@@ -284,3 +284,36 @@ def test_ctrl_c_anywhere_in_an_allocation_from_the_cache_m1(open_probe):
         assert (now.bytes_now, now.allocations, now.bytes_cached) == (0, 0, 12288)
     assert number > 15
     assert probe.calls["allocate"] == 3
+
+
+@pytest.mark.skipif(
+    sys.version_info >= (3, 13), reason="does not trace instructions of code that has run before"
+)
+@pytest.mark.parametrize("memory", ["device", "host"])
+def test_ctrl_c_anywhere_around_a_native_allocation_loses_none_i7(open_probe, memory):
+    """I7: what an interrupt leaves is freed with the storage, or stays in the cache."""
+    device, probe = open_probe()
+    number = 0
+    sys._getframe().f_trace_opcodes = True
+    while True:
+        number += 1
+        interrupt = Interrupt(number)
+        buffer = None
+        sys.settrace(interrupt)
+        try:
+            buffer = device.allocate(4096, memory=memory)
+        except KeyboardInterrupt:
+            pass
+        finally:
+            sys.settrace(None)
+        if interrupt.count < number:
+            break
+        del buffer
+        gc.collect()
+        found = device.statistics()
+        assert (found.bytes_now, found.allocations) == (0, 0), f"interrupted at step {number}"
+        assert not device.allocate(4096, memory=memory).address % 256
+        device.trim()
+        assert not device.statistics().bytes_held, f"interrupted at step {number}"
+        assert "allocation" not in probe.live()
+    assert number > 30

@@ -122,8 +122,6 @@ class Books:
         """Register a new block, in use; with a ticket of 0 bytes it is no allocation."""
         block = ticket.block
         self._begin()
-        if block.way == CACHED:
-            block.bucket = self._buckets.setdefault(block.size + block.index, [])
         block.ticket = ticket
         self.blocks[block] = None
         if block.way != FOREIGN:
@@ -132,13 +130,17 @@ class Books:
                 self._count(block.index, ticket.size)
         self._is_broken = False
 
-    def begin_use(self, ticket: Ticket) -> None:
-        """Count a block of the driver's pool, registered with a ticket of 0 bytes, as in use."""
-        size = ticket.block.size
+    def begin_use(self, ticket: Ticket, size: int, way: int) -> None:
+        """Count a block as in use, which was registered with a ticket of 0 bytes."""
+        block = ticket.block
         self._begin()
+        if way == CACHED:
+            block.bucket = self._buckets.setdefault(block.size + block.index, [])
+        block.way = way
         ticket.size = size
-        self.pooled += size
-        self._count(ticket.block.index, size)
+        if way == ASYNC:
+            self.pooled += size
+        self._count(block.index, size)
         self._is_broken = False
 
     def withdraw(self, ticket: Ticket) -> None:

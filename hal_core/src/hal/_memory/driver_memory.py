@@ -10,7 +10,6 @@ from hal._engine import progress
 from hal._engine.context import DeviceContext
 from hal._memory.blocks import ASYNC, Block, check_countable
 from hal._memory.settings import MemorySettings
-from hal._memory.usage import MEMORY_TYPES
 from hal.errors import ClosedError, HalError
 
 
@@ -67,22 +66,18 @@ class DriverMemory:
             message = f"{self._context.name} is closed; open it again with hal.create_device"
             raise ClosedError(message)
 
-    def allocate(self, size: int, index: int) -> tuple[int, int | None]:
-        """Return the addresses of new memory; with the growing lock, after `check_open`. May block.
+    def allocate(self, block: Block) -> None:
+        """Make a block's memory; with the growing lock, after `check_open`. May block.
 
-        Raises `OutOfMemoryError`.
+        Raises `OutOfMemoryError`. The block has whatever an interrupt leaves.
         """
-        native, memory = self._context.native, MEMORY_TYPES[index]
-        check_countable(size)
+        native, memory = self._context.native, block.memory
+        check_countable(block.size)
         progress.start()  # a finaliser cannot
         native.bind()
         self.at_hand = 0  # the pool's memory may go to this
-        address = native.allocate(size, memory)
-        try:
-            return address, native.host_pointer(address, memory)
-        except BaseException:
-            native.free(address, memory)
-            raise
+        block.address = native.allocate(block.size, memory)
+        block.host_address = native.host_pointer(block.address, memory)
 
     def free(self, block: Block) -> None:
         """Free a block that is out of the books; does nothing on a lost context. May block.
@@ -92,6 +87,8 @@ class DriverMemory:
         if block.way == ASYNC:
             with self.housekeeping:
                 self.free_async(block)
+            return
+        if not block.address:  # it was not made
             return
         self.frees = object()
         if self._context.lost is None:

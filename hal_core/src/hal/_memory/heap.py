@@ -120,19 +120,26 @@ class Heap:
         need = block_size(size)
         if need > LARGE:
             way = DIRECT
+        books = self.books
+        # Until it is whole it is never cached
+        ticket = Ticket(Block(0, need, MEMORY_TYPES[index], None, DIRECT), 0)
         with self.driver.growing:
             self.driver.check_open()
-            with self.books.lock:
-                self.books.check_limit(need)
-            address, host_address = self.driver.allocate(need, index)
-            self._add(storage, Block(address, need, MEMORY_TYPES[index], host_address, way))
-
-    def _add(self, storage: Storage, block: Block) -> None:
-        """Register a new block, in use by a storage."""
-        ticket = Ticket(block, storage.size)
-        with self.books.lock:
-            self.books.add(ticket)
-            storage._ticket = ticket
+            with books.lock:
+                books.check_limit(need)
+                # The storage has it from here on: what an interrupt leaves its finaliser frees.
+                storage._ticket = ticket
+                books.add(ticket)
+            try:
+                self.driver.allocate(ticket.block)
+            except HalError:
+                with books.lock:
+                    books.remove(ticket)
+                    storage._ticket = None
+                self.driver.free(ticket.block)
+                raise
+            with books.lock:
+                books.begin_use(ticket, size, way)
 
     def stage(self, size: int, *, is_needed: bool = False) -> None:
         """Count bytes of the staging ring.
@@ -186,7 +193,10 @@ class Heap:
         block.owner, block.writable = cell, writable
         if cell.imported:
             self.books.imports[block] = weakref.ref(storage)
-        self._add(storage, block)
+        ticket = Ticket(block, size)
+        with self.books.lock:
+            self.books.add(ticket)
+            storage._ticket = ticket
         storage.publish()
         return storage
 

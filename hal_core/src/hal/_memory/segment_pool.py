@@ -58,10 +58,8 @@ class Segment(Block):
 
     __slots__ = ("first", "pool")
 
-    def __init__(
-        self, pool: SegmentPool, size: int, address: int, host_address: int | None
-    ) -> None:
-        super().__init__(address, size, MEMORY_TYPES[pool.index], host_address, DIRECT)
+    def __init__(self, pool: SegmentPool, size: int) -> None:
+        super().__init__(0, size, MEMORY_TYPES[pool.index], None, DIRECT)
         self.pool = pool  # the pool that it is for
         self.first: Piece | None = None  # the piece at its start, while it is in its pool
 

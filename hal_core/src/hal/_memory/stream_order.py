@@ -105,8 +105,8 @@ class StreamOrder:
                 for storage in storages:
                     # It has it from here on: what an interrupt leaves its finaliser frees.
                     ticket = Ticket(Block(0, storage.size, MemoryType.DEVICE, None, ASYNC), 0)
-                    books.add(ticket)
                     storage._ticket = ticket
+                    books.add(ticket)
             for storage in storages:
                 storage.asked = state
                 block = cast("Ticket", storage._ticket).block
@@ -123,7 +123,7 @@ class StreamOrder:
             return False
         with books.lock:
             for storage in storages:
-                books.begin_use(cast("Ticket", storage._ticket))
+                books.begin_use(cast("Ticket", storage._ticket), storage.size, ASYNC)
             self._driver.note_in_use(books.pooled)
         for storage in storages:
             storage.publish()
@@ -228,8 +228,12 @@ class StreamOrder:
             driver.check_open()
             with books.lock:
                 books.check_limit(size)
-            address, host_address = driver.allocate(size, pool.index)
-            segment = Segment(pool, size, address, host_address)
+            segment = Segment(pool, size)
+            try:
+                driver.allocate(segment)
+            except BaseException:
+                driver.free(segment)
+                raise
             with books.lock:
                 books.add(Ticket(segment, 0))
                 books.enter(segment)
