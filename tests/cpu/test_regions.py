@@ -48,6 +48,8 @@ SPLIT = {
     "references to elements": "__shared__ int s[2][8]; const int t = threadIdx.x;"
     "int &a = s[0][t]; const auto &b = p[t + 1]; a = b; __syncthreads(); p[t] = a;",
     "a reference to an own element": "int own[2] = {1, 2}; int &a = own[n]; a++; __syncthreads();",
+    "auto of its own": "auto a = p[threadIdx.x]; __syncthreads(); p[0] = a;",
+    "x of its own": "int x = p[threadIdx.x]; const int y = x + 1; __syncthreads(); p[x] = y;",
     "an array": "int own[4] = {1, 2, 3, 4}; __syncthreads(); p[threadIdx.x] = own[n];",
 }
 IN_STEP = {
@@ -76,6 +78,7 @@ REFUSED = {
     "a parameter that changes": "n += p[0]; for (int i = 0; i < n; i++) { __syncthreads(); }",
     "a divergent condition": "if (threadIdx.x < n) { __syncthreads(); }",
     "no braces": "if (n) __syncthreads();",
+    "an x of the thread": "int x = p[threadIdx.x]; if (x) { __syncthreads(); }",
     "a step from memory": "int k = n; while (k > 0) { __syncthreads(); k -= p[0]; }",
     "a step of some": "int k = n; while (k) { __syncthreads(); if (p[k]) k--; }",
     "a step in a loop": "int k = n; while (k) { __syncthreads(); for (; k > 3; k--) ; }",
@@ -93,7 +96,8 @@ REFUSED = {
     "switch": "switch (n) { case 1: p[0] = 2; } __syncthreads();",
     "a lambda": "auto f = [&](int i) { p[i] = 1; }; f(0); __syncthreads();",
     "a reference": "int a = p[0]; int &b = a; __syncthreads(); b = 2; p[0] = a;",
-    "auto": "auto a = p[0]; __syncthreads(); p[0] = a;",
+    "auto in step": "for (int k = 0; k < n; k++) { auto a = p[k + threadIdx.x]; p[threadIdx.x]++;"
+    "for (int i = 0; i < n; i++) p[threadIdx.x] += i; p[threadIdx.x] += a; } __syncthreads();",
     "a reference to what others refer to": "auto &a = p[p[0]]; __syncthreads(); p[0] = a;",
     "an unknown type": "T a = {1}; __syncthreads(); p[0] = a.x;",
     "a directive": "\n#if 1\n__syncthreads();\n#endif\n",
@@ -104,6 +108,16 @@ REFUSED = {
 @pytest.mark.parametrize("body", SPLIT.values(), ids=SPLIT)
 def test_what_is_split(body):
     assert way_of(body) == "hal_by_itself"
+
+
+def test_what_is_split_compiles():
+    """Where it does not, the source is compiled again, for threads side by side: nobody notices."""
+    source = "".join(
+        f"__global__ void kernel{number}(int *p, int n) {{ {body} }}\n"
+        for number, body in enumerate({**SPLIT, **IN_STEP}.values())
+    )
+    request = CompileRequest(source, "user.cpp", scan(source, filename="user.cpp"), "")
+    assert _compile._compile(request, _compile.NATIVE, "", loops=True)
 
 
 @pytest.mark.parametrize("body", IN_STEP.values(), ids=IN_STEP)
@@ -307,8 +321,9 @@ __global__ void {name}(int *p, int n) {{
         if kind == "share":
             return f"__syncthreads(); s[t] = {a}; __syncthreads(); {b} += s[t] + t % 3;"
         if kind == "new":
-            self.variables.append(name)
-            return f"int {name} = {a} + {b};"
+            kind = pick(["int", "auto", "const auto"])
+            self.variables += [] if "const" in kind else [name]
+            return f"{kind} {name} = {a} + {b}; {a} += {name} % 3;"
         if kind == "own":
             return f"own[{a} & 1] += {b};"
         if kind == "inner":
@@ -387,3 +402,25 @@ def test_random_kernels_do_the_same_in_both_ways(lab, monkeypatch, seed):
                 results.append(p.tolist())
             assert results[0] == results[1], kernels
     assert modules
+
+
+def test_variables_whose_type_is_not_named(lab):
+    body = """
+  const int t = threadIdx.x;
+  float x = p[t];
+  const auto half = x / 2 + t, &more = p[t];
+  __syncthreads();
+  for (int i = 0; i < n; i++) {
+    auto *to = p + t;
+    const auto late = half * 2.0;
+    auto narrow = (char)t;
+    __syncthreads();
+    *to += late + narrow;
+    __syncthreads();
+  }
+"""
+    assert way_of(body, parameters="float *p, int n") == "hal_by_itself"
+    kernel = lab.function(f"__global__ void kernel(float *p, int n) {{ {body} }}")
+    p = lab.array(np.arange(64), "f4")
+    lab.run(kernel, 1, 64, p, np.int32(3))
+    assert p.tolist() == [t + 3 * (t + 2 * t + t) for t in range(64)]

@@ -37,20 +37,12 @@ class Writer:
         """Yield them, `shared` being the shared memory that may be on the stack."""
         regions = self._regions
         used = [{self._texts[i] for i in range(each.first, each.last)} for each in regions]
-        kept = {
-            name: Variable(name, f"__typeof__({name})", dimensions="", is_const=False)
-            for name in sorted(self._changed)
-        }
-        for number, region in enumerate(regions):
-            for variable in region.declared:
-                if any(variable.name in words for words in used[number + 1 :]):
-                    if "auto" in variable.type or "&" in variable.type:
-                        raise RefusedError
-                    kept[variable.name] = variable
+        kept = self._kept(used)
         start = self._tokens[0].end
         storage = "".join(
             f" {each.type} hal_kept_{name}[hal_threads_at_most]{each.dimensions};"
             for name, each in kept.items()
+            if "auto" not in each.type
         )
         returns = any("return" in words for words in used)
         copies = " ".join(f"hal_kept_{name}[hal_i] = {name};" for name in sorted(self._changed))
@@ -73,6 +65,10 @@ class Writer:
                 text = f"{head} {self._source[first:last]} {foot} HAL_REGION_END"
                 condition = f"HAL_RARELY(hal_size_x < {FEW})"
                 yield Edit(first, first, f"if ({condition}) {{ {text} }} else {{")
+            for variable in region.declared:
+                if "auto" in variable.type and variable.name in kept:
+                    place = self._tokens[region.first].start
+                    yield Edit(place, place, self._storage_of_auto(region, variable, kept, before))
             head, foot = self._ends(region, kept, declared, before, returns=returns)
             declared |= {variable.name for variable in region.declared}
             before += region.again
@@ -99,6 +95,20 @@ class Writer:
             if text == "__syncthreads":
                 yield Edit(self._tokens[index].start, self._tokens[index + 3].end, ";")
 
+    def _kept(self, used: Sequence[set[str]]) -> dict[str, Variable]:
+        """Return the variables that each thread has and more than one region uses."""
+        kept = {
+            name: Variable(name, f"__typeof__({name})", dimensions="", is_const=False)
+            for name in sorted(self._changed)
+        }
+        for number, region in enumerate(self._regions):
+            for variable in region.declared:
+                if any(variable.name in words for words in used[number + 1 :]):
+                    if "&" in variable.type:
+                        raise RefusedError
+                    kept[variable.name] = variable
+        return kept
+
     def _opening(self, region: Region, head: str, foot: str) -> tuple[list[Edit], str, str]:
         """Return the edits where a region begins, and what stands at its end and behind it."""
         tokens = self._tokens
@@ -124,6 +134,49 @@ class Writer:
             edits.append(Edit(last, last, ")"))
         return edits, foot, behind
 
+    def _storage_of_auto(
+        self,
+        region: Region,
+        variable: Variable,
+        kept: Mapping[str, Variable],
+        before: Sequence[tuple[tuple[str, ...], int, int]],
+    ) -> str:
+        """Return the array of a kept variable whose type is that of its initialiser.
+
+        It stands before the region, where what all threads have in common is known. What a thread
+        has for itself is declared in the expression, for its type alone.
+        """
+        if any(each.first <= region.first < each.last for each in self._steps):
+            raise RefusedError  # small blocks run the loop another way, and the array is not there
+        first, last = variable.init
+        again, words = self._again(set(self._texts[first:last]), [*before, *region.again])
+        own = ""
+        for name, each in {**kept, **{each.name: each for each in region.declared}}.items():
+            if name in words and each is not variable:
+                kind = f"hal_type_{name}" if "auto" in each.type else each.type
+                own += f"{kind} {name}{each.dimensions}; "
+        text = without_comments(
+            self._source[self._tokens[first].start : self._tokens[last - 1].end]
+        )
+        name = variable.name
+        return (
+            f"typedef __typeof__(({{ {again} {own} {text}; }})) hal_value_{name};"
+            f" typedef hal_plain<hal_value_{name}>::type hal_type_{name};"
+            f" hal_type_{name} hal_kept_{name}[hal_threads_at_most];"
+        )
+
+    def _again(
+        self, words: set[str], before: Sequence[tuple[tuple[str, ...], int, int]]
+    ) -> tuple[str, set[str]]:
+        """Return what computes some words again, and the words that this needs, too."""
+        again = []
+        for names, first, last in reversed(before):
+            if not words.isdisjoint(names):
+                words |= set(self._texts[first:last])
+                again.append(self._source[self._tokens[first].start : self._tokens[last - 1].end])
+        # A comment in a macro's line would take the rest of it away.
+        return " ".join(without_comments(each) for each in reversed(again)), words
+
     def _outer_steps(self) -> Iterator[Step]:
         """Yield the loops in step, in no other, that small blocks run another way."""
         end = 0
@@ -142,12 +195,7 @@ class Writer:
         returns: bool,
     ) -> tuple[str, str]:
         """Return what stands before and behind a region's text."""
-        words = set(self._texts[region.first : region.last])
-        again = []
-        for names, first, last in reversed(before):
-            if not words.isdisjoint(names):
-                words |= set(self._texts[first:last])
-                again.append(self._source[self._tokens[first].start : self._tokens[last - 1].end])
+        text, words = self._again(set(self._texts[region.first : region.last]), before)
         loads, stores = [], []
         for name, each in kept.items():
             own = any(variable is each for variable in region.declared)
@@ -165,8 +213,6 @@ class Writer:
             others = [(0, region.first), (region.last, len(self._texts))]
             if own or self._is_changed(name, others):
                 stores.append(f"{place} = {name};")
-        # A comment in a macro's line would take the rest of it away.
-        text = " ".join(without_comments(each) for each in reversed(again))
         span = region.limit.span() if region.limit else "hal_all(hal_size_x)"
         begin = f"HAL_REGION_BEGIN({int(returns)}, {span}) {text} {' '.join(loads)} {{"
         return begin, f"{' '.join(stores)} }}"

@@ -83,9 +83,6 @@ BUILT_IN: Final = frozenset(
         "blockIdx",
         "blockDim",
         "gridDim",
-        "x",
-        "y",
-        "z",
         "min",
         "max",
         "sizeof",
@@ -254,7 +251,10 @@ class Words:
             token = self.tokens[index]
             text = token.text
             if token.kind == "word":
-                if text in elements and self.texts[index - 1] != ".":
+                if self.texts[index - 1] == ".":
+                    if text in {"x", "y", "z"}:
+                        continue
+                elif text in elements:
                     continue
                 if text in TYPES or text in BUILT_IN or text in self._macros or text in known:
                     if self.texts[index + 1] == "(" and text not in {"min", "max", "sizeof"}:

@@ -21,6 +21,10 @@ template <class T, class E> static HAL_INLINE hal_span hal_at(int size, E index)
   if ((C)index < 0 || (C)index >= (C)size) return {0, 0};
   return {(int)index, (int)index + 1};
 }
+// The type of a variable that is declared `auto`, from that of what it begins as.
+template <class T> struct hal_plain { typedef T type; };
+template <class T> struct hal_plain<const T> { typedef T type; };
+template <class T> struct hal_plain<T &> : hal_plain<T> {};
 // The compiler spends little time on what is rarely done.
 #ifdef __has_builtin
 #if __has_builtin(__builtin_expect_with_probability)
