@@ -298,7 +298,7 @@ __global__ void {name}(int *p, int n) {{
   s[t] = v0;
   __syncthreads();
   {returns}
-  {self.block(3)}
+  {self.block(2)}
   own[1] += s[(t + 1) % size] * 0 + v1;
   p[i] = v0 + 3 * v1 + 5 * own[0] + 7 * own[1] + own[2];
 }}
