@@ -21,7 +21,11 @@ CORE = (
             "                what = waste[0]\n",
             "                what = waste.popleft()\n",
         ),
-        ("hal._memory.reaper", "                waste.popleft()\n", ""),
+        (
+            "hal._memory.reaper",
+            "                with books.lock:\n                    waste.popleft()\n",
+            "",
+        ),
         (
             "hal._memory.reaper",
             "        with self.reaping:\n            if not self._driver.is_closed:\n",

@@ -9,12 +9,14 @@ import os
 import pickle
 import subprocess
 import sys
+import threading
 
 import numpy as np
 import pytest
 
 import hal
 from hal._base import futex
+from hal._engine import progress
 from hal.errors import (
     ArgumentTypeError,
     CancelledError,
@@ -210,6 +212,21 @@ def test_values_go_both_ways_s1(pair, device):
     first.signal(10)
     first.wait(11, 20)
     assert (buffer.numpy() == 1).all()
+
+
+def test_a_value_is_told_though_its_semaphore_was_dropped_s1(device):
+    """It is the last that a process does with one: the others wait for that value."""
+    first = hal.create_semaphore(shareable=True)
+    second = device.open(first.share())
+    entered, leave = threading.Event(), threading.Event()
+    progress.dispatcher.append(lambda: (entered.set(), leave.wait(10)))
+    progress.dispatcher.wake()
+    assert entered.wait(10)
+    device.queue.barrier(signal=second.at(1)).wait(10)
+    del second
+    gc.collect()
+    leave.set()
+    first.wait(1, 10)
 
 
 def test_promises_in_both_are_kept_in_any_order_s1(pair, device):

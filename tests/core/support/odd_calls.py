@@ -42,7 +42,7 @@ INTERNAL = {
         *("run", "renew", "check", "check_open", "refuse", "lanes_of", "queue_of", "write_raw"),
         *("launch", "look"),
     },
-    "Group": {"check", "enter", "line_up", "look", "make", "settle", "withdraw"},
+    "Group": {"call_for", "check", "enter", "line_up", "look", "make", "settle", "withdraw"},
     "Routine": {"end"},
     "TrackedBuffer": {"check_type", "forget_name", "named"},
     "PhysicalDevice": {"add", "look"},

@@ -195,11 +195,14 @@ class Link:
     def _notice(self, index: int, work: Work) -> None:  # noqa: ARG002 - one wait only
         """Note that the value has risen; a watcher's method, under the timeline lock."""
         self._is_expected = False
-        progress.dispatcher.append(self._go_on)
+        progress.dispatcher.append(self._go_on, self._semaphore())
         work.append((CALLBACK, None))
 
-    def _go_on(self) -> None:
-        """Publish, and wait for the next value; on the dispatcher."""
+    def _go_on(self, _: SharedSemaphore | None) -> None:
+        """Publish, and wait for the next value; on the dispatcher.
+
+        The semaphore is given to live until then: its user may have dropped it meanwhile.
+        """
         self.expect()
         self.publish()
 
