@@ -19,9 +19,9 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -460,14 +460,8 @@ def main() -> int:
         return 0
     with tempfile.TemporaryDirectory() as folder:
         if options.threads:
-            ranks = [
-                threading.Thread(target=run, args=(options, number, folder))
-                for number in range(options.devices)
-            ]
-            for each in ranks:
-                each.start()
-            for each in ranks:
-                each.join()
+            with ThreadPoolExecutor(options.devices) as ranks:
+                list(ranks.map(lambda number: run(options, number, folder), range(options.devices)))
             return 0
         command = [sys.executable, *sys.argv, "--folder", folder, "--rank"]
         children = [subprocess.Popen([*command, str(n)]) for n in range(options.devices)]
