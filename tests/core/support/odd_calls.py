@@ -40,7 +40,7 @@ LONGEST_TEXT = 2000
 INTERNAL = {
     "Flow": {
         *("run", "renew", "check", "check_open", "refuse", "lanes_of", "queue_of", "write_raw"),
-        *("launch", "look"),
+        *("launch", "look", "reaches"),
     },
     "Group": {"call_for", "check", "enter", "line_up", "look", "make", "settle", "withdraw"},
     "Routine": {"end"},
