@@ -164,10 +164,15 @@ def probe() -> None:
 
     Raises `BackendUnavailableError` otherwise.
     """
+    _check_platform()
+    _build.check()
+
+
+def _check_platform() -> None:
+    """Raise `BackendUnavailableError` on a platform that is not supported."""
     if not sys.platform.startswith("linux") or struct.calcsize("P") != 8:  # noqa: PLR2004
         message = f"the cpu backend runs on 64-bit Linux, and this is {platform.platform()}"
         raise BackendUnavailableError(message)
-    _build.check()
 
 
 class KernelRecord(ctypes.Structure):
@@ -286,7 +291,7 @@ def load_runtime() -> Runtime:
 
     Raises `BackendUnavailableError` when there is no compiler or it fails.
     """
-    probe()
+    _check_platform()
     # Images that were linked against no library take the mathematics from here.
     with contextlib.suppress(OSError):
         ctypes.CDLL("libm.so.6", mode=os.RTLD_NOW | os.RTLD_GLOBAL)
