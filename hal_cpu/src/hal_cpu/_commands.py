@@ -10,6 +10,8 @@ import os
 import sys
 from collections.abc import Iterator, Sequence
 
+from hal.errors import BackendUnavailableError
+
 __all__ = ["candidates", "find_program", "first_identity", "identity", "setting"]
 
 
@@ -21,12 +23,21 @@ def setting() -> tuple[str, str, str]:
 
 
 def candidates(hal_cxx: str, cxx: str) -> Iterator[tuple[str, ...]]:
-    """Yield the commands to try, the best first; ``HAL_CXX`` leaves no choice."""
+    """Yield the commands to try, the best first; ``HAL_CXX`` leaves no choice.
+
+    Raises `BackendUnavailableError` for a setting whose quotes do not match.
+    """
     given = hal_cxx.strip() or cxx.strip()
     if given:
         import shlex  # noqa: PLC0415 - few need it
 
-        yield tuple(shlex.split(given))
+        try:
+            command = shlex.split(given)
+        except ValueError as error:
+            name = "HAL_CXX" if hal_cxx.strip() else "CXX"
+            message = f"{name} is {given!r}, which is no command as a shell has it ({error})"
+            raise BackendUnavailableError(message) from error
+        yield tuple(command)
     if not hal_cxx.strip():
         yield ("g++",)
         yield ("clang++",)
