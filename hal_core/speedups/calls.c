@@ -117,19 +117,10 @@ bool settle(PyObject *event) {
   return true;
 }
 
-PyObject *last_of(PyObject *queue) {
-  PyObject *ring = get(queue, StreamQueue__ring);
-  if (!PyObject_Length(ring)) return NULL;
-  PyObject *last = PySequence_GetItem(ring, -1);
-  if (!last) PyErr_Clear();
-  Py_XDECREF(last); /* the ring holds it */
-  return last;
-}
-
 bool settle_all(PyObject *queues) {
   bool is_done = true;
   for (Py_ssize_t i = 0; i < PyList_GET_SIZE(queues); i++) {
-    PyObject *last = last_of(PyList_GET_ITEM(queues, i));
+    PyObject *last = entry_of(get(PyList_GET_ITEM(queues, i), StreamQueue__ring), -1);
     is_done = (!last || settle(get(last, Operation__event))) && is_done;
   }
   return is_done;

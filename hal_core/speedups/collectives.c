@@ -67,11 +67,8 @@ struct turn {
 
 /* Return whether a group's last operation comes before a queue's next one without more ado. */
 static bool is_before(PyObject *group, PyObject *queue) {
-  PyObject *flights = get(group, Group__flights);
-  if (!PyObject_Length(flights)) return true;
-  PyObject *last = PySequence_GetItem(flights, -1);
-  if (!last) return false;
-  Py_DECREF(last); /* the deque holds it */
+  PyObject *last = entry_of(get(group, Group__flights), -1);
+  if (!last) return true;
   if (Py_TYPE(last) != engine.GroupLaunch) return false;
   if (get(last, GroupLaunch_queue) == queue && is_true(last, GroupLaunch_ordered)) return true;
   return get(get(last, GroupLaunch_submission), Operation__state) == engine.done;
@@ -98,7 +95,7 @@ static bool may_line_up(struct effect *effect, const struct issue *issue) {
 static void line_up(struct effect *effect, PyObject *operation, struct drops *drops) {
   struct turn *self = (struct turn *)effect;
   PyObject *group = self->group, *launch = self->launch, *flights = get(group, Group__flights), *first;
-  while (drops->count < MOST_DROPS && (first = first_of(flights)) && Py_TYPE(first) == engine.GroupLaunch &&
+  while (drops->count < MOST_DROPS && (first = entry_of(flights, 0)) && Py_TYPE(first) == engine.GroupLaunch &&
          get(get(first, GroupLaunch_submission), Operation__state) == engine.done)
     drop_later(drops, pop_first(flights));
   Py_SETREF(((PyListObject *)self->line)->ob_item[0], Py_NewRef(self->number));

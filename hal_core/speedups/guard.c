@@ -163,12 +163,14 @@ void drop_all(struct drops *drops) {
   for (int i = 0; i < count; i++) Py_DECREF(drops->objects[i]);
 }
 
-PyObject *first_of(PyObject *deque) {
-  if (!PyObject_Length(deque)) return NULL;
-  PyObject *first = PySequence_GetItem(deque, 0);
-  if (!first) PyErr_Clear();
-  Py_XDECREF(first);
-  return first;
+PyObject *entry_of(PyObject *deque, Py_ssize_t index) {
+  Py_ssize_t length = PyObject_Length(deque);
+  if (index < 0) index += length;
+  if (index < 0 || index >= length) return NULL;
+  PyObject *item = PySequence_GetItem(deque, index);
+  if (!item) PyErr_Clear();
+  Py_XDECREF(item); /* the deque holds it */
+  return item;
 }
 
 PyCFunction function_of(PyTypeObject *type, const char *name, int flags) {

@@ -293,12 +293,8 @@ static bool is_unobserved(PyObject *operation, PyObject *next) {
 static bool may_lie_behind(PyObject *event, PyObject *ring, PyObject *next) {
   enum { MOST = 8 };
   for (Py_ssize_t i = 1; i <= PyObject_Length(ring); i++) {
-    PyObject *operation = i <= MOST ? PySequence_GetItem(ring, -i) : NULL;
-    if (!operation) {
-      PyErr_Clear();
-      return false;
-    }
-    Py_DECREF(operation); /* the ring holds it */
+    PyObject *operation = i <= MOST ? entry_of(ring, -i) : NULL;
+    if (!operation) return false;
     if (get(operation, Operation__event) != event) break;
     if (!is_unobserved(operation, next)) return false;
   }
@@ -310,7 +306,8 @@ static bool may_lie_behind(PyObject *event, PyObject *ring, PyObject *next) {
  * that failed. */
 static bool choose_mark(const struct issue *self, const struct native_call *call, struct mark *mark) {
   bool is_shown = is_true(self->queue, StreamQueue__shown); /* work of others may stand in between */
-  PyObject *last = is_shown ? NULL : last_of(self->queue), *event = last ? get(last, Operation__event) : NULL;
+  PyObject *last = is_shown ? NULL : entry_of(get(self->queue, StreamQueue__ring), -1);
+  PyObject *event = last ? get(last, Operation__event) : NULL;
   bool is_due = event && !is_none(event, Event_due), is_same = event && self->is_empty && !self->awaited_count;
   bool may_put_off = self->is_empty || call->kind == CALL_ALLOCATE || call->kind == CALL_FREE;
   /* Not on the CPU, where work that fails alone is told of by its event. */

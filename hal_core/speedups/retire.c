@@ -10,13 +10,9 @@ static Py_ssize_t count_completed(struct calls *calls, PyObject *ring, Py_ssize_
                                   Py_ssize_t enough) {
   Py_ssize_t low = 0, high = length; /* `low` have completed; that of index `high` has not */
   while (low < high && low < enough) {
-    PyObject *operation = PySequence_GetItem(ring, next);
-    if (!operation) {
-      PyErr_Clear();
-      return -1;
-    }
+    PyObject *operation = entry_of(ring, next);
+    if (!operation) return -1;
     int status = ask(calls, operation);
-    Py_DECREF(operation); /* the ring holds it */
     if (status == 0) {
       low = next + 1;
     } else if (status == calls->not_ready) {
@@ -117,7 +113,7 @@ static bool retire_deep(PyObject *queue, struct drops *drops, long long wanted, 
   if (!calls || PyObject_Length(get(queue, StreamQueue__backlog))) return false;
   if (!is_none(context, DeviceContext_lost) || PyDict_GET_SIZE(get(context, DeviceContext_starved)))
     return false;
-  PyObject *head = first_of(ring);
+  PyObject *head = entry_of(ring, 0);
   if (!head || is_true(head, Operation__retired)) return false; /* one was broken off */
   long long oldest = number(head, Operation__sequence);
   Py_ssize_t first = 0, enough = length;
@@ -134,7 +130,7 @@ static bool retire_deep(PyObject *queue, struct drops *drops, long long wanted, 
   if (completed < 0) return false;
   long long end = oldest + completed;
   bool is_done = true;
-  while (is_done && (head = first_of(ring)) && number(head, Operation__sequence) < end) {
+  while (is_done && (head = entry_of(ring, 0)) && number(head, Operation__sequence) < end) {
     is_done = drops->count < MOST_DROPS / 2 && may_retire(head, drops, depth);
     /* A queue that it depends on may depend on this one, and have retired it. */
     if (is_done && !is_true(head, Operation__retired)) is_done = retire_head(queue, head, drops);

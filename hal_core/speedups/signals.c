@@ -48,7 +48,7 @@ static bool is_next(struct issue *self, long long index, struct drops *drops) {
   PyObject *backlog = get(queue, StreamQueue__backlog);
   Py_ssize_t length = PyObject_Length(backlog);
   if (is_true(queue, StreamQueue__ordered)) {
-    if (first_of(backlog) != operation) return false;
+    if (entry_of(backlog, 0) != operation) return false;
   } else if (length) {
     return false;
   }
@@ -76,7 +76,7 @@ static void remove_from(PyObject *waiters, const struct waiting *found, const st
 
 /* Return whether the first operation of a queue's backlog waits for nothing more. */
 static bool is_ready(PyObject *queue) {
-  PyObject *first = first_of(get(queue, StreamQueue__backlog));
+  PyObject *first = entry_of(get(queue, StreamQueue__backlog), 0);
   return first && !number(first, Operation__unresolved);
 }
 

@@ -159,9 +159,6 @@ bool settle(PyObject *event);
 /* The same for the last operations of queues, before something that may fill streams. */
 bool settle_all(PyObject *queues);
 
-/* The last operation in the ring of a queue, borrowed, or NULL. */
-PyObject *last_of(PyObject *queue);
-
 /* A handle of the driver's, from a slot. */
 void *pointer(PyObject *object, enum slot slot);
 
@@ -175,8 +172,9 @@ void leave(void);
 bool enter_lock(PyObject *lock);
 void leave_lock(PyObject *lock);
 
-/* Call the engine for what is left to do, again if an interrupt ends the call, a few times: nobody else
- * would do it, and the engine keeps what it has begun, but not a call that ends as it begins. RAISED if it raised, or if an exception was set before, which stays. No lock held. */
+/* Call the engine for what is left to do, again if an interrupt ends the call, a few times: nobody else would do it.
+ * The engine keeps what it has begun, but not a call that ends as it begins. RAISED if it raised, or if an exception
+ * was set before, which stays. No lock held. */
 enum answer leave_to_python(PyObject *function, PyObject *first, PyObject *second);
 
 /* Objects whose references are dropped once the lock is released. */
@@ -190,8 +188,8 @@ static inline void drop_later(struct drops *drops, PyObject *object) {
 }
 void drop_all(struct drops *drops);
 
-/* Return the first object of a deque, borrowed: the deque holds it. NULL if there is none. */
-PyObject *first_of(PyObject *deque);
+/* Return an object of a deque, borrowed, by its place; a negative one counts from the end. NULL if there is none. */
+PyObject *entry_of(PyObject *deque, Py_ssize_t index);
 
 /* What a method of a type is in C; NULL if it is not of that kind. */
 PyCFunction function_of(PyTypeObject *type, const char *name, int flags);
