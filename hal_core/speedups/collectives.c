@@ -48,12 +48,14 @@ static PyObject *key_of(PyObject *device, PyObject *const *args) {
 
 /* Return an operation's record, a new reference, or None for one that Python makes; NULL with an exception. */
 static PyObject *record_of(PyObject *const *args, PyObject *key) {
+  enum { MOST = 1024 }; /* of a group: operations of other kinds, sizes or types */
   PyObject *known = get(args[GROUP], Group__direct);
   PyObject *record = PyDict_GetItemWithError(known, key);
   if (record) return Py_NewRef(record);
   if (PyErr_Occurred()) return NULL;
   record = PyObject_CallFunctionObjArgs(engine.prepare, args[GROUP], args[KIND], args[SOURCE], args[TARGET],
                                         args[OP], args[ROOT], NULL);
+  if (record && PyDict_GET_SIZE(known) >= MOST) PyDict_Clear(known);
   if (record && PyDict_SetItem(known, key, record) < 0) Py_CLEAR(record);
   return record;
 }

@@ -37,9 +37,6 @@ if TYPE_CHECKING:
 _MOST: Final = 2**31 - 1
 """The highest color and key; MPI takes no more."""
 
-_MOST_DIRECT: Final = 1024
-"""Operations of other kinds, sizes or types that the C extension remembers."""
-
 _ALL: Final = (-1, False)
 
 
@@ -265,8 +262,6 @@ class Group(Participant):
         """Return what a step is numbered in, and the one call that it is; else None."""
         self._native.check(step)
         call = self._native.call_for(step, dtype)
-        if self._direct is not None and len(self._direct) >= _MOST_DIRECT:
-            self._direct.clear()
         return None if call is None else (self._line_of(step), call)
 
     def _numbered(self, step: Step) -> Step:
