@@ -24,10 +24,14 @@ if TYPE_CHECKING:
 
     from hal._engine.stream import StreamQueue
 
-settle_all: Callable[[list[StreamQueue]], object] = getattr(speedups.module, "settle_all", len)
-"""Records the events that the C extension has put off on queues; makes no Python call."""
-_settle: Callable[[Event], bool] = getattr(speedups.module, "settle", bool)
-"""Records one of these; False if that failed."""
+settle_all: Callable[[list[StreamQueue]], object] = (
+    len if speedups.module is None else speedups.module.settle_all
+)
+"""Records the events that the C extension has put off on queues.
+
+Without the extension there are none, and `len` has nothing to do. A function of Python's would
+begin a frame, in which a Ctrl-C could be raised.
+"""
 
 
 class Recorder(Protocol):
@@ -43,9 +47,9 @@ class Recorder(Protocol):
 class Event:
     """A native event and the count of its holders.
 
-    The C extension puts off to record one behind allocas and deallocas (`speedups.h`). Then `due`
-    is the queue on whose stream it is still to be recorded, and whoever hands the event to the
-    driver settles it before.
+    The C extension puts off recording one behind allocas and deallocas (`speedups.h`). Until it
+    is recorded, `due` is the queue on whose stream that is to be done. So whoever hands the event
+    to the driver, to wait for it or to ask it, takes the handle from `recorded`.
     """
 
     __slots__ = ("_pool", "count", "due", "handle")
@@ -56,16 +60,19 @@ class Event:
         self.count = 0
         self.due: StreamQueue | None = None
 
-    def settle(self, native: NativeDevice) -> None:
-        """Record it, if that was put off, and bind a device again; raises what that raises."""
+    def recorded(self, native: NativeDevice) -> int:
+        """Return the handle; the event is recorded first, if that was put off.
+
+        `native` is the device that is bound, and is bound afterwards. Raises what recording raises.
+        """
         queue = self.due
-        if queue is None:
-            return
-        if not _settle(self):
-            queue._native.bind()
-            queue._record(self.handle, queue._stream)
-            self.due = None
-        native.bind()
+        if queue is not None:
+            if not (speedups.module and speedups.module.settle(self)):
+                queue._native.bind()
+                queue._record(self.handle, queue._stream)
+                self.due = None
+            native.bind()
+        return self.handle
 
     def release(self) -> None:
         """Drop one count; the last one returns the event to the pool. Under the timeline lock."""
@@ -162,5 +169,4 @@ class EventPool:
 
 
 def _let_wait(native: NativeDevice, stream: int, operation: Operation) -> None:
-    operation._event.settle(native)
-    native.wait_event(stream, operation._event.handle)
+    native.wait_event(stream, operation._event.recorded(native))

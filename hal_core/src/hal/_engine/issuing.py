@@ -302,8 +302,7 @@ def _let_wait(queue: StreamQueue, point: Operation) -> None:
     """Make a queue's stream wait for an operation of another queue; the device is bound."""
     events = point._queue._context.events
     if events is queue._context.events and queue._borrowed is None:
-        point._event.settle(queue._native)
-        events.own.wait_event(queue._stream, point._event.handle)
+        events.own.wait_event(queue._stream, point._event.recorded(queue._native))
     else:
         events.let_wait(queue._native, queue._stream, point)
 

@@ -44,8 +44,7 @@ class Notifier:
             native.bind()
             if not self._stream:
                 self._stream = native.create_stream()
-            event.settle(native)
-            self._events.wait_event(self._stream, event.handle)
+            self._events.wait_event(self._stream, event.recorded(native))
             native.notify(self._stream, function, argument)
             state = self.ARMED
         except Exception:  # noqa: BLE001, S110 - whatever a plugin raises there

@@ -62,8 +62,7 @@ def query(operation: Operation) -> Answer:
     queue = operation._queue
     try:
         queue._native.bind()
-        operation._event.settle(queue._native)
-        return queue._context.events.query_event(operation._event.handle)
+        return queue._context.events.query_event(operation._event.recorded(queue._native))
     except Exception as error:  # noqa: BLE001 - whatever a plugin raises there
         return as_failure(error, "its event was asked")
 
