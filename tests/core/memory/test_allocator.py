@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dis
 import gc
+import itertools
 import random
 import sys
 
@@ -247,6 +248,24 @@ class Interrupt:
         return self.step
 
 
+def is_interrupted(number, allocate):
+    """Return whether an allocation has an n-th place; it is interrupted there, or dropped."""
+    interrupt = Interrupt(number)
+    buffer = None
+    # Python 3.12 looks at this when tracing begins.
+    sys._getframe().f_trace_opcodes = True
+    sys.settrace(interrupt)
+    try:
+        buffer = allocate()
+    except KeyboardInterrupt:
+        pass
+    finally:
+        sys.settrace(None)
+    del buffer
+    gc.collect()
+    return interrupt.count >= number
+
+
 @pytest.mark.skipif(
     sys.version_info >= (3, 13), reason="does not trace instructions of code that has run before"
 )
@@ -257,26 +276,11 @@ def test_ctrl_c_anywhere_in_an_allocation_from_the_cache_m1(open_probe):
     addresses = {buffer.address for buffer in before}
     del before
     device.trim(1 << 40)
-    number = 0
-    # Python 3.12 looks at this when tracing begins.
-    sys._getframe().f_trace_opcodes = True
-    while True:
-        number += 1
+    for number in itertools.count(1):
         held = device.allocate(4096)  # leaves something to work off, and a neighbour in the cache
         held.close()
-        interrupt = Interrupt(number)
-        buffer = None
-        sys.settrace(interrupt)
-        try:
-            buffer = device.allocate(4096)
-        except KeyboardInterrupt:
-            pass
-        finally:
-            sys.settrace(None)
-        if interrupt.count < number:
+        if not is_interrupted(number, lambda: device.allocate(4096)):
             break
-        del buffer
-        gc.collect()
         three = [device.allocate(4096) for _ in range(3)]
         assert {each.address for each in three} == addresses, f"interrupted at step {number}"
         del three
@@ -293,23 +297,9 @@ def test_ctrl_c_anywhere_in_an_allocation_from_the_cache_m1(open_probe):
 def test_ctrl_c_anywhere_around_a_native_allocation_loses_none_i7(open_probe, memory):
     """I7: what an interrupt leaves is freed with the storage, or stays in the cache."""
     device, probe = open_probe()
-    number = 0
-    sys._getframe().f_trace_opcodes = True
-    while True:
-        number += 1
-        interrupt = Interrupt(number)
-        buffer = None
-        sys.settrace(interrupt)
-        try:
-            buffer = device.allocate(4096, memory=memory)
-        except KeyboardInterrupt:
-            pass
-        finally:
-            sys.settrace(None)
-        if interrupt.count < number:
+    for number in itertools.count(1):
+        if not is_interrupted(number, lambda: device.allocate(4096, memory=memory)):
             break
-        del buffer
-        gc.collect()
         found = device.statistics()
         assert (found.bytes_now, found.allocations) == (0, 0), f"interrupted at step {number}"
         assert not device.allocate(4096, memory=memory).address % 256
