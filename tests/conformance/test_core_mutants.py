@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
-import tempfile
 from pathlib import Path
 
 import pytest
+from child_processes import run_pytest
 from core_mutants import CORE
 from mutants import ATTEMPTS, Patch, patched
 
@@ -21,19 +19,8 @@ HASTE = {"HAL_TEST_LIMIT": "5"}
 
 def run(patches, tests, haste=HASTE):
     """Run tests of the core on the core with patches; return how pytest ended, and what it said."""
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
-    with patched(patches) as variables, tempfile.TemporaryDirectory() as folder:
-        done = subprocess.run(
-            [*command, f"--basetemp={folder}/pytest", *(str(TESTS / test) for test in tests)],
-            env=os.environ | variables | haste,
-            cwd=TESTS.parents[1],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            errors="replace",
-            check=False,
-        )
+    with patched(patches) as variables:
+        done = run_pytest([TESTS / test for test in tests], os.environ | variables | haste)
     return done.returncode, done.stdout
 
 

@@ -5,12 +5,10 @@ from __future__ import annotations
 import faulthandler
 import importlib.util
 import os
-import subprocess
-import sys
-import tempfile
 from pathlib import Path
 
 import pytest
+from child_processes import run_pytest
 
 TESTS = Path(__file__).parents[1]
 CORE = [f"core/{path.name}" for path in sorted(TESTS.glob("core/*")) if any(path.glob("test_*"))]
@@ -28,20 +26,9 @@ def test_with_the_extension(tests):
     if importlib.util.find_spec("hal._speedups") is None:
         pytest.skip("the C extension is not built")
     faulthandler.cancel_dump_traceback_later()  # of pytest: the run has a limit of its own
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", "not check"]
-    hidden = {name for name in os.environ if name.startswith("PYTEST_")}
-    with tempfile.TemporaryDirectory() as folder:
-        done = subprocess.run(
-            [*command, f"--basetemp={folder}/pytest", str(TESTS / tests)],
-            env={name: value for name, value in os.environ.items() if name not in hidden}
-            | {"HAL_SPEEDUPS": "require"},
-            cwd=TESTS.parent,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            errors="replace",
-            timeout=LIMIT,
-            check=False,
-        )
+    variables = {
+        name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")
+    }
+    variables["HAL_SPEEDUPS"] = "require"
+    done = run_pytest(["-m", "not check", TESTS / tests], variables, LIMIT)
     assert done.returncode == 0, done.stdout[-30000:]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tempfile
 import textwrap
 from pathlib import Path
 
@@ -42,6 +43,27 @@ def run_alone(folder, source, **variables):
     path = folder / "program.py"
     path.write_text(textwrap.dedent(source), encoding="utf-8")
     return _run(path, (), 300.0, {"PATH": "/usr/bin:/bin", "HOME": str(folder), **variables})
+
+
+def run_pytest(arguments, variables, timeout=None):
+    """Run tests of this clone in a process with an environment; `stdout` is all that it said.
+
+    Its temporary files are its own: two runs at once disturb each other as they clean one folder.
+    """
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
+    with tempfile.TemporaryDirectory() as folder:
+        return subprocess.run(
+            [*command, f"--basetemp={folder}/pytest", *map(str, arguments)],
+            env=variables,
+            cwd=TESTS.parent,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            timeout=timeout,
+            check=False,
+        )
 
 
 def _run(path, arguments, timeout, variables):
