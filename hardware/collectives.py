@@ -395,7 +395,7 @@ def hop_of(
 
 
 def take_turns(given: str) -> None:
-    """Be the other process of `ping_pong`."""
+    """Play the part of the other process of `ping_pong`."""
     ticket, spec, hops, rounds = pickle.loads(bytes.fromhex(given))
     with hal.create_device(spec) as device:
         turn, mine = device.open(ticket), device.zeros(64, np.float32)

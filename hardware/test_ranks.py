@@ -144,15 +144,16 @@ except hal.errors.InvalidArgumentError as error:
 """
 
 
-def losses_of(texts):
-    (line,) = [line for text in texts for line in text.splitlines() if line.startswith("{")]
-    return json.loads(line)
+def records_of(texts):
+    """Return the JSON that was printed; NCCL may print lines of its own."""
+    lines = [line for text in texts for line in text.splitlines()]
+    return [json.loads(line) for line in lines if line.startswith("{")]
 
 
 @pytest.fixture(scope="module")
 def alone():
     """The losses of one rank on one GPU."""
-    found = losses_of(together([python(EXAMPLES / "data_parallel.py", "--device", "cuda")]))
+    (found,) = records_of(together([python(EXAMPLES / "data_parallel.py", "--device", "cuda")]))
     assert found["losses"][-1] < found["losses"][0] / 4
     return found["losses"]
 
@@ -181,9 +182,10 @@ LAUNCHERS = {
 def test_training_has_the_losses_of_one_rank_g2(alone, launcher):
     command = (EXAMPLES / "data_parallel.py", "--device", "cuda")
     if launcher == "threads":
-        found = losses_of(together([python(*command, "--threads", 2)]))
+        texts = together([python(*command, "--threads", 2)])
     else:
-        found = losses_of(LAUNCHERS[launcher](*command))
+        texts = LAUNCHERS[launcher](*command)
+    (found,) = records_of(texts)
     assert (found["ranks"], found["provider"]) == (2, "nccl")
     assert np.allclose(found["losses"], alone, rtol=1e-4)
 
@@ -204,8 +206,9 @@ def test_programs_of_processes_g2(size):
         ],
         [environment(rank, 29631) if size > 1 else environment() for rank in range(size)],
     )
-    for text in texts:
-        found = json.loads(text)
+    records = records_of(texts)
+    assert len(records) == size
+    for found in records:
         assert (found["size"], found["provider"]) == (size, "nccl")
         assert not any(found["programs"].values()), found
 
@@ -237,7 +240,7 @@ def test_a_failing_rank_is_bounded_g3(tmp_path, what):
     """G3: told within the time-out; the device goes on, and the group is built again."""
     commands = [python("-c", PROGRAM, what, rank, f"file://{tmp_path}/id") for rank in range(2)]
     statuses = [0, -signal.SIGKILL] if what == "killed" else None
-    found = [json.loads(text) for text in together(commands, statuses=statuses) if text]
+    found = records_of(together(commands, statuses=statuses))
     print(json.dumps(found, indent=1))  # noqa: T201 - read by those who run it
     first = found[0]
     assert first["error"].startswith("Collective"), found
