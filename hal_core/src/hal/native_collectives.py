@@ -378,7 +378,7 @@ class Place(NamedTuple):
     """How the ranks find each other: ``"tcp://HOST:PORT"``, ``"file:///PATH"``, another text, the
     name of a group of threads in one process; or None."""
     launcher: str = "alone"
-    """Who started it: ``"torchrun"``, ``"mpi"``, ``"slurm"``, ``"given"``, ``"alone"``."""
+    """The launcher: ``"torchrun"``, ``"mpi"``, ``"slurm"``, ``"given"``, ``"alone"``."""
 
 
 class Join(NamedTuple):

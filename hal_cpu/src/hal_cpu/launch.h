@@ -41,8 +41,7 @@ enum { hal_each, hal_each_with_vectors, hal_side_by_side, hal_by_itself };
 template <int way, unsigned long long alone, auto F> struct hal_kernel_of;
 
 // `way`: threads run one by one (with loops over vectors of their own or without), side by side, or the kernel runs its
-// block by itself. `alone`: a bit for each of the
-// first 64 parameters that is marked `__restrict__`.
+// block by itself. `alone`: a bit for each of the first 64 parameters that is marked `__restrict__`.
 template <int way, unsigned long long alone, bool tell, class... A,
           void (*F)(const hal_thread_of<tell> &, A...)>
 struct hal_kernel_of<way, alone, F> {
