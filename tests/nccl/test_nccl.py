@@ -14,7 +14,7 @@ import pytest
 
 from hal.errors import RendezvousError
 from hal.native_collectives import Join, Place
-from hal_nccl.rendezvous import exchange_of, listening
+from hal_nccl.rendezvous import exchange_of
 
 built = pytest.mark.skipif(
     importlib.util.find_spec("hal._speedups") is None, reason="the C extension is not built"
@@ -74,9 +74,9 @@ def test_the_library_is_told_the_address_g4(monkeypatch, address, launcher, told
     meet = exchange_of(Join(None, place, "world", 1, None))
     assert meet("world", 1, seen, 1) == told.encode()
     for rank, expected in ((0, told), (1, "before")):
-        with listening(meet, "world", rank, 1):
+        with meet.listening("world", rank, 1):
             assert seen() == expected.encode()
-    with listening(meet, "world", 0, 1):
+    with meet.listening("world", 0, 1):
         other = Place(1, 2, rendezvous="tcp://other:70", launcher="given")
         with pytest.raises(RendezvousError, match="another group"):
             exchange_of(Join(None, other, "other", 1, None))("other", 1, seen, 0.01)
@@ -87,17 +87,17 @@ MEETS_OVER_MPI = """
 import sys
 from hal.errors import RendezvousError
 from hal.native_collectives import Join, Place
-from hal_nccl.rendezvous import among, exchange_of
+from hal_nccl.rendezvous import exchange_of
 from mpi4py import MPI
 rank, found = MPI.COMM_WORLD.Get_rank(), []
 world = exchange_of(Join(None, Place(rank, 3, launcher="mpi"), "world", 20, None))
 made = (lambda: bytes([rank]))
 found.append(world("world", rank, made, 20)[0])
 if rank != 1:  # the others go on in another order
-    left = among(world, (2, 0))
+    left = world.among((2, 0))
     found.append(left("world/1", (2, 0).index(rank), made, 20)[0])
 elif rank == 1:
-    for late, which in ((among(world, (0, 1)), 1), (among(world, None), 0)):
+    for late, which in ((world.among((0, 1)), 1), (world.among(None), 0)):
         try:
             late("world/2", which, made, 0.2)
         except RendezvousError as error:

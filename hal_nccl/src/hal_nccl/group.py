@@ -30,7 +30,7 @@ from hal.native_collectives import (
 )
 from hal_nccl import _nccl
 from hal_nccl.provider import Flavour, find_library
-from hal_nccl.rendezvous import Exchange, among, exchange_of, listening
+from hal_nccl.rendezvous import Exchange, exchange_of
 
 __all__ = ["join"]
 
@@ -69,7 +69,7 @@ def _make(
     identity = exchange(name, rank, library.unique_id, timeout)
 
     def init() -> int:
-        with listening(exchange, name, rank, timeout):
+        with exchange.listening(name, rank, timeout):
             return library.init(size, identity, rank)
 
     comm = _apart(request, init, name, rank, timeout)
@@ -250,11 +250,11 @@ class NcclGroup(NativeGroup):
         comm, rank, size = _apart(self._request, split, name, self._rank, timeout)
         if not comm:
             return None
-        exchange = among(self._exchange, None)
+        exchange = self._exchange.among(None)
         return NcclGroup(self._library, self._request, exchange, comm, name, rank, size)
 
     def rebuild(self, ranks: tuple[int, ...], name: str, timeout: float) -> NativeGroup:
-        rank, exchange = ranks.index(self._rank), among(self._exchange, ranks)
+        rank, exchange = ranks.index(self._rank), self._exchange.among(ranks)
         return _make(self._library, self._request, exchange, name, rank, len(ranks), timeout)
 
     def close(self, timeout: float) -> None:

@@ -9,6 +9,7 @@ import stat
 import threading
 import time
 import zlib
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from importlib import import_module
 from typing import Any, Final
@@ -18,15 +19,33 @@ from hal.errors import InvalidArgumentError, RendezvousError
 from hal.native_collectives import Join
 from hal_nccl._nccl import ID_BYTES
 
-__all__ = ["Exchange", "among", "exchange_of", "listening"]
-
-Exchange = Callable[[str, int, Callable[[], bytes], float], bytes]
-"""Called with the group's name, the rank, what makes the identity, and seconds; returns it."""
+__all__ = ["Exchange", "exchange_of"]
 
 _NAP: Final = 0.005
 _VARIABLE: Final = "NCCL_COMM_ID"
 _TAGS: Final = 20_000
 """Tags of MPI, of which there are 32,767 at the least; the MPI provider has others."""
+
+
+class Exchange(ABC):
+    """A way in which the ranks of a group meet."""
+
+    @abstractmethod
+    def __call__(self, name: str, rank: int, make: Callable[[], bytes], timeout: float) -> bytes:
+        """Return the identity of the group of this name, which rank 0 makes; waits for rank 0."""
+
+    def listening(
+        self,
+        name: str,  # noqa: ARG002 - of those that listen
+        rank: int,  # noqa: ARG002
+        timeout: float,  # noqa: ARG002
+    ) -> contextlib.AbstractContextManager[None]:
+        """Return a context for the library's call that makes the group of an identity."""
+        return contextlib.nullcontext()
+
+    def among(self, ranks: Sequence[int] | None) -> Exchange:  # noqa: ARG002 - of those that care
+        """Return the way in which some of the ranks meet; None is a part that nobody knows."""
+        return self
 
 
 def exchange_of(request: Join) -> Exchange:
@@ -35,7 +54,7 @@ def exchange_of(request: Join) -> Exchange:
     if request.exchange is not None:
         return _Given(request.exchange)
     if place.size == 1:
-        return lambda _, __, make, ___: make()
+        return _Alone()
     address = place.rendezvous
     if address is None:
         return _OverMpi(tuple(range(place.size)))
@@ -51,7 +70,14 @@ def exchange_of(request: Join) -> Exchange:
     return _Threads(address)
 
 
-class _Given:
+class _Alone(Exchange):
+    """There is one rank."""
+
+    def __call__(self, _: str, __: int, make: Callable[[], bytes], ___: float) -> bytes:
+        return make()
+
+
+class _Given(Exchange):
     """The user's function."""
 
     def __init__(self, function: Callable[[bytes | None], bytes]) -> None:
@@ -65,7 +91,7 @@ class _Given:
         return found
 
 
-class _Listening:
+class _Listening(Exchange):
     """The library's own: rank 0 listens at an address that all know."""
 
     def __init__(self, host: str | None, port: int | None, *, after: bool) -> None:
@@ -73,11 +99,19 @@ class _Listening:
             message = "a tcp rendezvous has a host and a port: tcp://HOST:PORT"
             raise InvalidArgumentError(message)
         place = f"[{host}]" if ":" in host else host
-        self.address = f"{place}:{port + after}"
+        self._address = f"{place}:{port + after}"
 
     def __call__(self, name: str, _: int, make: Callable[[], bytes], timeout: float) -> bytes:
-        with _variable.holds(self.address, name, timeout):
+        with _variable.holds(self._address, name, timeout):
             return make()
+
+    def listening(
+        self, name: str, rank: int, timeout: float
+    ) -> contextlib.AbstractContextManager[None]:
+        """Have the variable hold the address: rank 0 begins to listen in that call."""
+        if rank == 0:
+            return _variable.holds(self._address, name, timeout)
+        return contextlib.nullcontext()
 
 
 class _Variable:
@@ -116,16 +150,7 @@ class _Variable:
 _variable: Final = _Variable()
 
 
-def listening(
-    exchange: Exchange, name: str, rank: int, timeout: float
-) -> contextlib.AbstractContextManager[None]:
-    """Return a context for the call that makes a group: rank 0 begins to listen in that one."""
-    if rank == 0 and isinstance(exchange, _Listening):
-        return _variable.holds(exchange.address, name, timeout)
-    return contextlib.nullcontext()
-
-
-class _Files:
+class _Files(Exchange):
     """A file that rank 0 writes, for its user alone, in a folder that all ranks see."""
 
     def __init__(self, path: str) -> None:
@@ -169,7 +194,7 @@ class _Files:
             return data
 
 
-class _Threads:
+class _Threads(Exchange):
     """The ranks are threads of this process."""
 
     _changed = threading.Condition()
@@ -196,18 +221,18 @@ class _Threads:
             return identity
 
 
-class _OverMpi:
+class _OverMpi(Exchange):
     """Messages of MPI's world, in which the ranks are those of the group that was joined."""
 
     def __init__(self, members: tuple[int, ...]) -> None:
-        self.members = members
+        self._members = members
         self._sent: list[Any] = []  # a message lives until it has arrived
 
     def __call__(self, name: str, rank: int, make: Callable[[], bytes], timeout: float) -> bytes:
         mpi: Any = import_module("mpi4py.MPI")
         if not mpi.Is_initialized():
             mpi.Init_thread()
-        world, members = mpi.COMM_WORLD, self.members
+        world, members = mpi.COMM_WORLD, self._members
         if not members or world.Get_rank() != members[rank]:
             message = (
                 f"rank {rank} of {name} is not that rank of mpi4py's world, or the group is a part "
@@ -227,9 +252,6 @@ class _OverMpi:
             time.sleep(_NAP)
         return bytes(world.recv(source=members[0], tag=tag))
 
-
-def among(exchange: Exchange, ranks: Sequence[int] | None) -> Exchange:
-    """Return the way in which some ranks of a group meet; None is a part that nobody knows."""
-    if not isinstance(exchange, _OverMpi):
-        return exchange
-    return _OverMpi(() if ranks is None else tuple(exchange.members[each] for each in ranks))
+    def among(self, ranks: Sequence[int] | None) -> Exchange:
+        """Return the way in which those meet, by their ranks of MPI's world."""
+        return _OverMpi(() if ranks is None else tuple(self._members[each] for each in ranks))
