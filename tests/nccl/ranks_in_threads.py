@@ -8,6 +8,7 @@ import random
 import socket
 import sys
 import threading
+from contextlib import contextmanager
 from functools import partial
 
 import numpy as np
@@ -15,7 +16,7 @@ import pytest
 
 import hal
 import hal.collectives
-from hal.collectives import Group
+from hal.collectives import Group, watch
 from hal.errors import CollectiveError, CollectiveTimeoutError, HalError, UnimplementedError
 from hal_conformance.ranks import PROGRAMS, Rank
 
@@ -165,9 +166,31 @@ def calls_of(function):
     return names
 
 
+@contextmanager
+def watched_by_nobody():
+    """Hold the thread that watches over groups between two looks.
+
+    A group that it found at rest is added again by its next submission, in Python: whether it had
+    looked meanwhile depended on the machine's speed.
+    """
+    held, go_on, pause = threading.Event(), threading.Event(), watch._pause
+
+    class Pause:
+        def wait(self, _):
+            held.set()
+            go_on.wait()
+
+    watch._pause = Pause()
+    try:
+        yield held
+    finally:
+        watch._pause = pause
+        go_on.set()
+
+
 def direct():
     """With the C extension an operation that is one call enters no Python; what is unusual does."""
-    with Ranks(2) as ranks:
+    with Ranks(2) as ranks, watched_by_nobody() as held:
         semaphores = [hal.create_semaphore() for _ in ranks.devices]
         values = iter(range(1, 100))
         small, large = (
@@ -202,9 +225,12 @@ def direct():
 
         for device in ranks.devices:
             hal.wait_all([device.queue.fill(device.allocate(64), 0) for _ in range(64)], LIMIT)
-        run(methods["all_reduce"])  # the groups are watched over from now on
+        run(methods["all_reduce"])  # the thread is started
+        assert held.wait(LIMIT)
+        run(methods["all_reduce"])  # the groups are among those to be watched from now on
         for name, method in methods.items():
-            assert not run(method), name
+            entered = run(method)
+            assert not entered, (name, entered)
         # Whoever has the group's lock is between two changes of it: the next comes after.
         entered, turns = threading.Event(), [group._turns for group in ranks.groups]
 
