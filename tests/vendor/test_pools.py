@@ -44,7 +44,7 @@ def test_a_pool_keeps_and_reuses_what_it_is_told_m3(vendor, device, reuse, allow
     told = []
     for number in range(1, 5):
         value = ctypes.c_uint64()
-        pool = ctypes.c_void_p(int(device.pool._native))
+        pool = ctypes.c_void_p(int(device.pool))
         vendor.call("MemPoolGetAttribute", pool, number, ctypes.byref(value))
         told.append(value.value)
     assert told == [*allowed, 5 << 20]

@@ -1,15 +1,16 @@
-"""A device's primary context: bound to threads, and the order of work in it."""
+"""A device's primary context: bound to threads, with the order of work in it, and a pool."""
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import threading
 from collections.abc import Callable
 from typing import Any, Final
 
-from hal.errors import DeviceLostError
+from hal.errors import DeviceLostError, HalError, OperationError, UnimplementedError
 from hal.native import CallTable, NativeDevice
-from hal_cuda import _driver, _pool
+from hal_cuda import _driver
 from hal_cuda._driver import call, cuda
 
 __all__ = ["ContextDevice", "streams"]
@@ -41,6 +42,15 @@ _events: Final[dict[int, Any]] = {}
 
 _tokens: Final = itertools.count(1)
 
+_names: Final = cuda.CUmemPool_attribute
+_REUSE: Final = {
+    "ordered": _names.CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES,
+    "complete": _names.CU_MEMPOOL_ATTR_REUSE_ALLOW_OPPORTUNISTIC,
+    "waited for": _names.CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES,
+}
+_ALLOWED: Final = {"stream": (), "ordered": ("ordered",), "any": tuple(_REUSE)}
+"""The driver's settings for each mode of `NativeDevice.configure_pool`."""
+
 _GIVEN_UP: Final = (
     "the driver uses this device no more in this process, after an error that ended its context: "
     "end the process, and go on in a new one"
@@ -62,7 +72,7 @@ _thread: Final = _Thread()
 
 
 class ContextDevice(NativeDevice):
-    """A device's primary context, with its streams, events, peers and timers.
+    """A device's primary context, with its streams, events, peers, timers and pool.
 
     Attributes
     ----------
@@ -71,7 +81,7 @@ class ContextDevice(NativeDevice):
     context
         The handle of its primary context.
     pool
-        The pool of its stream-ordered allocations, or None.
+        The driver's pool of its stream-ordered allocations, or None.
     token
         A number that no other open device has had.
     """
@@ -85,7 +95,7 @@ class ContextDevice(NativeDevice):
         """
         self.token = next(_tokens)
         self.ordinal = int(call(cuda.cuDeviceGet, index))
-        self.pool: _pool.Pool | None = None
+        self.pool: Any = None
         try:
             self.context = int(call(cuda.cuDevicePrimaryCtxRetain, self.ordinal))
         except DeviceLostError as error:
@@ -128,13 +138,18 @@ class ContextDevice(NativeDevice):
 
     def close(self) -> None:
         """Release the context; it lives on while others, or other devices of ours, hold it."""
+        if self.pool is not None:
+            with contextlib.suppress(HalError):  # a lost one's went with it
+                self._enter()
+                call(cuda.cuMemPoolDestroy, self.pool)
+            self.pool = None
         _thread.token = 0
         call(cuda.cuDevicePrimaryCtxRelease, self.ordinal)
 
     def call_table(self) -> CallTable | None:
         """Return the driver's own functions, for threads on which the context is current."""
-        table, pool = _driver.call_table(self.context), self.pool
-        return table and table._replace(pool=0 if pool is None else pool.handle)
+        table = _driver.call_table(self.context)
+        return table and table._replace(pool=int(self.pool or 0))
 
     # Streams and events
 
@@ -238,7 +253,10 @@ class ContextDevice(NativeDevice):
         if error and int(error) != _PEER_ENABLED:
             _driver.fail(error, cuda.cuCtxEnablePeerAccess)
         if other.pool is not None:
-            other.pool.allow(self.ordinal)
+            access = cuda.CUmemAccessDesc()
+            access.location = self._location()
+            access.flags = cuda.CUmemAccess_flags.CU_MEM_ACCESS_FLAGS_PROT_READWRITE
+            call(cuda.cuMemPoolSetAccess, other.pool, [access], 1)
 
     def copy_peer(
         self,
@@ -259,6 +277,46 @@ class ContextDevice(NativeDevice):
         self._enqueue(
             cuda.cuMemcpyPeerAsync, target, contexts[0], source, contexts[1], size, stream
         )
+
+    # Stream-ordered allocation, from a pool of the device's own
+
+    def _open_pool(self) -> None:
+        """Create the pool, if the device supports pools; the context is current."""
+        if not _driver.attribute(self.ordinal, "MEMORY_POOLS_SUPPORTED"):
+            return
+        properties = cuda.CUmemPoolProps()
+        properties.allocType = cuda.CUmemAllocationType.CU_MEM_ALLOCATION_TYPE_PINNED
+        properties.handleTypes = cuda.CUmemAllocationHandleType.CU_MEM_HANDLE_TYPE_NONE
+        properties.location = self._location()
+        with contextlib.suppress(OperationError, UnimplementedError):
+            self.pool = call(cuda.cuMemPoolCreate, properties)
+
+    def _location(self) -> Any:  # noqa: ANN401 - a structure of the bindings
+        """Return the driver's name for the memory of this device."""
+        place = cuda.CUmemLocation()
+        place.type = cuda.CUmemLocationType.CU_MEM_LOCATION_TYPE_DEVICE
+        place.id = self.ordinal
+        return place
+
+    def configure_pool(self, keep: int, reuse: str) -> None:
+        values = {_names.CU_MEMPOOL_ATTR_RELEASE_THRESHOLD: cuda.cuuint64_t(keep)}
+        values |= {name: int(way in _ALLOWED[reuse]) for way, name in _REUSE.items()}
+        for name, value in values.items():
+            call(cuda.cuMemPoolSetAttribute, self.pool, name, value)
+
+    def allocate_async(self, stream: int, size: int) -> int:
+        return int(call(cuda.cuMemAllocFromPoolAsync, size, self.pool, streams[stream]))
+
+    def free_async(self, stream: int, address: int) -> None:
+        call(cuda.cuMemFreeAsync, address, streams[stream])
+
+    def pool_statistics(self) -> tuple[int, int]:
+        get, pool = cuda.cuMemPoolGetAttribute, self.pool
+        reserved = call(get, pool, _names.CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT)
+        return int(reserved), int(call(get, pool, _names.CU_MEMPOOL_ATTR_USED_MEM_CURRENT))
+
+    def trim_pool(self, keep: int) -> None:
+        call(cuda.cuMemPoolTrimTo, self.pool, keep)
 
     # Points in time
 

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from hal.errors import HalError, OperationError, OutOfMemoryError, UnimplementedError
+from hal.errors import OperationError, OutOfMemoryError, UnimplementedError
 from hal.native import (
     DeviceInfo,
     FunctionInfo,
@@ -17,7 +17,7 @@ from hal.native import (
     MemoryType,
     Node,
 )
-from hal_cuda import _driver, _graph, _host, _module, _pool
+from hal_cuda import _driver, _graph, _host, _module
 from hal_cuda._context import ContextDevice, streams
 from hal_cuda._driver import call, cuda
 
@@ -81,7 +81,7 @@ class CudaDevice(ContextDevice):
         self._functions: dict[int, list[int]] = {}  # of each module
         self._own_host_addresses: dict[int, int] = {}  # where they differ from the device's
         try:
-            self.pool = _pool.open_pool(self.ordinal)
+            self._open_pool()
             self.features = self._find_features()
         except BaseException:
             super().close()
@@ -102,13 +102,8 @@ class CudaDevice(ContextDevice):
     # Context
 
     def close(self) -> None:
-        """Free this class's own resources, and release the context."""
+        """Unpin what was imported, and release the context."""
         _host.pins.forget(self.token)
-        if self.pool is not None:
-            with contextlib.suppress(HalError):  # a lost one's went with it
-                self._enter()
-                self.pool.close()
-            self.pool = None
         super().close()
 
     # Memory
@@ -121,7 +116,7 @@ class CudaDevice(ContextDevice):
         except OutOfMemoryError:
             if self.pool is None or memory is MemoryType.HOST:
                 raise
-            self.pool.trim(0)
+            self.trim_pool(0)
             return self._allocate(size, memory)
 
     def _allocate(self, size: int, memory: MemoryType) -> int:
@@ -206,29 +201,6 @@ class CudaDevice(ContextDevice):
         """Close it; CUDA waits for the device."""
         self._enter()
         call(cuda.cuIpcCloseMemHandle, address)
-
-    # Stream-ordered allocation
-
-    def configure_pool(self, keep: int, reuse: str) -> None:
-        self._own_pool.configure(keep, reuse)
-
-    def allocate_async(self, stream: int, size: int) -> int:
-        """Allocate from a pool of the device's own, in the order of the stream."""
-        return self._own_pool.allocate(streams[stream], size)
-
-    def free_async(self, stream: int, address: int) -> None:
-        self._own_pool.free(streams[stream], address)
-
-    def pool_statistics(self) -> tuple[int, int]:
-        return self._own_pool.statistics()
-
-    def trim_pool(self, keep: int) -> None:
-        self._own_pool.trim(keep)
-
-    @property
-    def _own_pool(self) -> _pool.Pool:
-        assert self.pool is not None  # noqa: S101 - for the type checker
-        return self.pool
 
     # Transfers
 

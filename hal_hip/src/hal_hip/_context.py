@@ -1,17 +1,28 @@
-"""A device: bound to threads, with the order of its work, and access to other devices."""
+"""A device: bound to threads, with the order of its work, its pool, and access to others."""
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
+import struct
 import threading
+import time
 from collections import Counter
 from typing import Final
 
 from hal.capture_modes import captured
-from hal.errors import DeviceLostError, HalError, OperationError
+from hal.errors import DeviceLostError, HalError, OperationError, OutOfMemoryError
 from hal.native import CallTable, DeviceInfo, NativeDevice
-from hal_hip import _driver, _pool
-from hal_hip._driver import NOT_READY, call, entry_point, fail, hip, relaxed_entry_point
+from hal_hip import _driver
+from hal_hip._driver import (
+    NOT_READY,
+    call,
+    device_attribute,
+    entry_point,
+    fail,
+    hip,
+    relaxed_entry_point,
+)
 
 __all__ = ["ContextDevice"]
 
@@ -21,6 +32,32 @@ _DEFAULT_STREAM: Final = 1 << 64
 64 bits are passed."""
 _POINTER_BITS: Final = (1 << 64) - 1
 _LEGACY: Final = 1
+
+_POOL_FUNCTIONS: Final = (
+    "hipMemPoolCreate",
+    "hipMemPoolDestroy",
+    "hipMemPoolSetAttribute",
+    "hipMemPoolGetAttribute",
+    "hipMemPoolTrimTo",
+    "hipMallocFromPoolAsync",
+    "hipFreeAsync",
+)
+_PINNED: Final = 1
+_ON_DEVICE: Final = 1
+_READ_WRITE: Final = 3
+_OUT_OF_MEMORY: Final = 2
+_TRIAL: Final = 4096
+_FIRST_PAUSE: Final = 20e-6
+_LONGEST_PAUSE: Final = 1e-3
+
+_names: Final = hip.hipMemPoolAttr
+_REUSE: Final = {
+    "ordered": _names.hipMemPoolReuseFollowEventDependencies,
+    "complete": _names.hipMemPoolReuseAllowOpportunistic,
+    "waited for": _names.hipMemPoolReuseAllowInternalDependencies,
+}
+_ALLOWED: Final = {"stream": (), "ordered": ("ordered",), "any": tuple(_REUSE)}
+"""The runtime's settings for each mode of `NativeDevice.configure_pool`."""
 
 # Called by every submission.
 _P: Final = ctypes.c_void_p
@@ -37,6 +74,10 @@ _host_function: Final = entry_point("hipLaunchHostFunc", _P, _P, _P)
 _copy_peer: Final = entry_point(
     "hipMemcpyPeerAsync", _P, ctypes.c_int, _P, ctypes.c_int, ctypes.c_size_t, _P
 )
+_allocate: Final = relaxed_entry_point("hipMallocFromPoolAsync", _P, ctypes.c_size_t, _P, _P)
+_free: Final = relaxed_entry_point("hipFreeAsync", _P, _P)
+_fill: Final = entry_point("hipMemsetD8Async", _P, ctypes.c_ubyte, ctypes.c_size_t, _P)
+_query_stream: Final = relaxed_entry_point("hipStreamQuery", _P)
 
 
 _open: Final = Counter[int]()
@@ -67,14 +108,14 @@ def _begin_afresh(index: int, error: DeviceLostError) -> None:
 
 
 class ContextDevice(NativeDevice):
-    """A device with a HIP context, and its streams, events, peers and timers.
+    """A device with a HIP context, and its streams, events, peers, timers and pool.
 
-    Streams and events have HIP's own handles.
+    Streams, events and the pool have HIP's own handles.
 
     Attributes
     ----------
     pool
-        The pool of stream-ordered allocations, or None.
+        The pool of stream-ordered allocations; 0 for none.
     """
 
     __slots__ = ("_is_open", "_only", "pool")
@@ -87,7 +128,7 @@ class ContextDevice(NativeDevice):
         """
         self.info = info
         self._only = only
-        self.pool: _pool.Pool | None = None
+        self.pool = 0
         call(hip.hipSetDevice, info.index)
         with _opening:
             try:
@@ -100,10 +141,14 @@ class ContextDevice(NativeDevice):
     # Context
 
     def close(self) -> None:
-        """Do nothing: HIP keeps the context until the process ends, or the device is reset."""
+        """Destroy the pool; HIP keeps the context until the process ends or the device is reset."""
         with _opening:
             _open[self.info.index] -= self._is_open
             self._is_open = False
+        pool, self.pool = self.pool, 0
+        if pool:
+            with contextlib.suppress(HalError):  # a lost device's went with it
+                call(hip.hipMemPoolDestroy, pool)
 
     def bind(self) -> None:
         """Make this the calling thread's device; with only one, every thread has that."""
@@ -112,11 +157,10 @@ class ContextDevice(NativeDevice):
 
     def call_table(self) -> CallTable | None:
         """Return the runtime's own functions; with one device, every thread may call them."""
-        table, pool = _driver.call_table(self.info.index), self.pool
+        table = _driver.call_table(self.info.index)
         if table is None:
             return None
-        current = 0 if self._only else table.current
-        return table._replace(current=current, pool=0 if pool is None else pool.handle)
+        return table._replace(current=0 if self._only else table.current, pool=self.pool)
 
     # Streams and events
 
@@ -127,8 +171,17 @@ class ContextDevice(NativeDevice):
         call(hip.hipStreamDestroy, stream)
 
     def synchronize_stream(self, stream: int) -> None:
-        """Block until the stream is idle; Ctrl-C ends it."""
-        _pool.wait_for_stream(stream)
+        """Block until the stream is idle, by polling it; Ctrl-C ends it.
+
+        The runtime's own blocking call may hold a lock of the runtime's meanwhile,
+        and then no other thread can enqueue the work that the stream waits for.
+        """
+        pause = 0.0
+        while (status := _query_stream(stream)) == NOT_READY:
+            time.sleep(pause)
+            pause = min(pause * 2 or _FIRST_PAUSE, _LONGEST_PAUSE)
+        if status:
+            fail(status, _query_stream)
 
     def create_event(self) -> int:
         return int(call(hip.hipEventCreateWithFlags, hip.hipEventDisableTiming))
@@ -180,8 +233,9 @@ class ContextDevice(NativeDevice):
         except HalError as error:
             if error.native_code != _ALREADY_ENABLED:
                 raise
-        if other.pool is not None:
-            other.pool.allow(self.info.index)
+        if other.pool:
+            access = struct.pack("<3i", _ON_DEVICE, self.info.index, _READ_WRITE)
+            call(hip.hipMemPoolSetAccess, other.pool, access, 1)
 
     def copy_peer(
         self,
@@ -195,6 +249,86 @@ class ContextDevice(NativeDevice):
         to, from_ = target_device.info.index, source_device.info.index
         if status := _copy_peer(target, to, source, from_, size, stream):
             fail(status, _copy_peer)
+
+    # Stream-ordered allocation, from a pool of the device's own
+
+    def _open_pool(self) -> None:
+        """Create the pool, if a trial shows that it works.
+
+        The runtime's own word is not enough: some that declare pools fail on first use.
+        """
+        index = self.info.index
+        if not (_driver.has(*_POOL_FUNCTIONS) and device_attribute(index, "MemoryPoolsSupported")):
+            return
+        try:
+            properties = struct.pack("<4i72x", _PINNED, 0, _ON_DEVICE, index)
+            self.pool = int(call(hip.hipMemPoolCreate, properties))
+            self._try_pool()
+        except HalError as error:
+            pool, self.pool = self.pool, 0
+            if pool:
+                call(hip.hipMemPoolDestroy, pool)
+            if isinstance(error, OutOfMemoryError):
+                raise
+
+    def _try_pool(self) -> None:
+        """Allocate, use and free twice; the second time reuses the first's memory."""
+        stream = self.create_stream()
+        try:
+            for _ in range(2):
+                address = self.allocate_async(stream, _TRIAL)
+                try:
+                    if status := _fill(address, 0, _TRIAL, stream):
+                        fail(status, _fill)
+                finally:
+                    self.free_async(stream, address)
+            self.synchronize_stream(stream)
+        finally:
+            self.destroy_stream(stream)
+        self.trim_pool(0)  # it then holds only what is asked for
+
+    def configure_pool(self, keep: int, reuse: str) -> None:
+        values = {_names.hipMemPoolAttrReleaseThreshold: struct.pack("<Q", keep)}
+        for way, name in _REUSE.items():
+            values[name] = struct.pack("<i", way in _ALLOWED[reuse])
+        for name, value in values.items():
+            call(hip.hipMemPoolSetAttribute, self.pool, name, value)
+
+    def allocate_async(self, stream: int, size: int) -> int:
+        """Return the address of `size` bytes, in the order of a stream.
+
+        HIP reuses a free block only whole, for about the same size, and does not
+        return it to the device by itself: this tries that before it reports a lack of memory.
+        """
+        address = ctypes.c_void_p()
+        arguments = ctypes.addressof(address), size, self.pool, stream
+        status = _allocate(*arguments)
+        if status == _OUT_OF_MEMORY:
+            reserved, used = self.pool_statistics()
+            if reserved > used:
+                self.trim_pool(0)
+                status = _allocate(*arguments)
+        if status:
+            fail(status, _allocate)
+        return address.value or 0
+
+    def free_async(self, stream: int, address: int) -> None:
+        if status := _free(address, stream):
+            fail(status, _free)
+
+    def pool_statistics(self) -> tuple[int, int]:
+        return (
+            self._count(_names.hipMemPoolAttrReservedMemCurrent),
+            self._count(_names.hipMemPoolAttrUsedMemCurrent),
+        )
+
+    def _count(self, name: object) -> int:
+        value = ctypes.c_uint64()
+        call(hip.hipMemPoolGetAttribute, self.pool, name, ctypes.addressof(value))
+        return value.value
+
+    def trim_pool(self, keep: int) -> None:
+        call(hip.hipMemPoolTrimTo, self.pool, keep)
 
     # Points in time
 

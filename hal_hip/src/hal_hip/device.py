@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import itertools
 import threading
@@ -18,7 +17,7 @@ from hal.native import (
     MemoryType,
     Node,
 )
-from hal_hip import _driver, _graph, _host, _module, _pool
+from hal_hip import _driver, _graph, _host, _module
 from hal_hip._context import ContextDevice
 from hal_hip._driver import call, entry_point, fail, hip
 
@@ -86,14 +85,14 @@ class HipDevice(ContextDevice):
         self._graphs: dict[int, _graph.Graph] = {}
         self._instances: dict[int, _graph.Graph] = {}
         self._lock = threading.Lock()  # of what graphs and their instances hold
-        self.pool = _pool.open_pool(info.index)
+        self._open_pool()
         self.features = self._find_features()
 
     def _find_features(self) -> frozenset[str]:
         """Return the optional features that this runtime has the functions for."""
         has = _driver.has
         wanted = {
-            "async_allocations": self.pool is not None,
+            "async_allocations": bool(self.pool),
             "compile": _driver.has_compiler(),
             "external_streams": True,
             "graphs": has(*_graph.REQUIRED),
@@ -109,13 +108,9 @@ class HipDevice(ContextDevice):
     # Context
 
     def close(self) -> None:
-        """Destroy the pool; HIP keeps the context."""
-        super().close()
+        """Unpin what was imported, and destroy the pool."""
         _host.pins.forget(self)
-        pool, self.pool = self.pool, None
-        if pool is not None:
-            with contextlib.suppress(HalError):  # a lost device's went with it
-                pool.close()
+        super().close()
 
     # Memory
 
@@ -124,9 +119,9 @@ class HipDevice(ContextDevice):
         try:
             return self._allocate(size, memory)
         except OutOfMemoryError:
-            if self.pool is None:
+            if not self.pool:
                 raise
-            self.pool.trim(0)
+            self.trim_pool(0)
         return self._allocate(size, memory)
 
     def _allocate(self, size: int, memory: MemoryType) -> int:
@@ -303,25 +298,3 @@ class HipDevice(ContextDevice):
 
     def close_memory(self, address: int) -> None:
         call(hip.hipIpcCloseMemHandle, address)
-
-    # Stream-ordered allocation
-
-    def configure_pool(self, keep: int, reuse: str) -> None:
-        self._own_pool.configure(keep, reuse)
-
-    def allocate_async(self, stream: int, size: int) -> int:
-        return self._own_pool.allocate(stream, size)
-
-    def free_async(self, stream: int, address: int) -> None:
-        self._own_pool.free(stream, address)
-
-    def pool_statistics(self) -> tuple[int, int]:
-        return self._own_pool.statistics()
-
-    def trim_pool(self, keep: int) -> None:
-        self._own_pool.trim(keep)
-
-    @property
-    def _own_pool(self) -> _pool.Pool:
-        assert self.pool is not None  # noqa: S101 - for the type checker
-        return self.pool
