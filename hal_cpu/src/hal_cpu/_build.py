@@ -9,8 +9,6 @@ from hal.disk_cache import DiskCache
 from hal.errors import BackendUnavailableError
 from hal_cpu import _commands, _system
 
-__all__ = ["CACHE", "check", "runtime"]
-
 CACHE: Final = DiskCache("cpu")
 """The build results, on disk."""
 

@@ -12,8 +12,6 @@ from collections.abc import Iterator, Sequence
 
 from hal.errors import BackendUnavailableError
 
-__all__ = ["candidates", "find_program", "first_identity", "identity", "setting"]
-
 
 def setting() -> tuple[str, str, str]:
     """Return ``HAL_CXX``, ``CXX`` and the path, from the environment."""

@@ -20,14 +20,6 @@ from hal_cpu import _build, _dialect, _image, _masked_loads, _system, _toolchain
 if TYPE_CHECKING:
     from importlib.abc import InspectLoader
 
-__all__ = [
-    "NATIVE",
-    "compile_image",
-    "link_images",
-    "native_features",
-    "write_headers",
-]
-
 _OPTIONS: Final = (
     "-std=c++17",
     "-O3",

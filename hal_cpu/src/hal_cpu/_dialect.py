@@ -23,19 +23,7 @@ from typing import Final
 from hal.cpp_tokens import Token, tokenize
 from hal.native import CompileRequest, EntryPoint
 from hal_cpu import _regions
-from hal_cpu._regions import Edit as _Edit
-
-__all__ = [
-    "HEADERS",
-    "MODULES",
-    "PRELUDE",
-    "SOURCE",
-    "definitions",
-    "foreign_text",
-    "quote",
-    "rewrite",
-    "split_options",
-]
+from hal_cpu._region_tokens import Edit as _Edit
 
 SOURCE: Final = "hal_user_source.cpp"
 """The name of the user's text in the rewritten source, until it has a path."""

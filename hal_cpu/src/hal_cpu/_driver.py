@@ -21,29 +21,6 @@ from hal.errors import BackendUnavailableError, OperationError
 from hal.native import CallTable
 from hal_cpu import _build, _image, _system
 
-__all__ = [
-    "CALL",
-    "COPY",
-    "EMPTY",
-    "ENDED",
-    "FILL",
-    "GRAPH",
-    "INDIRECT",
-    "LAUNCH",
-    "SLOTS",
-    "WAIT",
-    "KernelRecord",
-    "Library",
-    "Runtime",
-    "find_symbol",
-    "has_sanitizer",
-    "load_library",
-    "load_runtime",
-    "probe",
-    "read_text",
-    "unload_library",
-]
-
 FILL: Final = 2
 """The kinds of work.h that a mailbox or a graph's node may name."""
 COPY: Final = 3

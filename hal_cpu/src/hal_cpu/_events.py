@@ -10,8 +10,6 @@ from typing import Final
 from hal.errors import OutOfMemoryError
 from hal_cpu import _driver
 
-__all__ = ["Events", "load_events"]
-
 _NEVER_RECORDED: Final = 1
 """A word of slot 0, which is no stream's: always 0, so that the event counts as complete."""
 

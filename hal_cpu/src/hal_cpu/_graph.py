@@ -20,8 +20,6 @@ from hal.native import (
 )
 from hal_cpu import _driver
 
-__all__ = ["LAUNCH_GRID", "pack_graph", "pack_update"]
-
 _pack_empty: Final = struct.Struct("=Q56x").pack
 _pack_three: Final = struct.Struct("=QQQQ32x").pack
 _pack_four: Final = struct.Struct("=QQQQQ24x").pack

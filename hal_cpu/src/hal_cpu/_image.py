@@ -9,17 +9,6 @@ from typing import Final
 from hal import elf
 from hal.errors import OperationError
 
-__all__ = [
-    "KERNEL_PREFIX",
-    "MAX_SHARED_MEMORY",
-    "SANITIZERS",
-    "is_exported",
-    "is_variable",
-    "missing_sanitizer",
-    "read_symbols",
-    "shared_memory",
-]
-
 KERNEL_PREFIX: Final = "hal_kernel_"
 MAX_SHARED_MEMORY: Final = 256 * 1024
 """The most shared memory of a block, including what its kernel declares."""

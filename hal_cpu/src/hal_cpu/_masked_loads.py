@@ -12,8 +12,6 @@ from __future__ import annotations
 import re
 from typing import Final
 
-__all__ = ["DUMP", "REMEDY", "may_be_grouped"]
-
 DUMP: Final = "-fdump-tree-ifcvt"
 """The option that makes GCC write the loops that it is about to vectorise."""
 REMEDY: Final = "-fno-tree-loop-if-convert"

@@ -8,8 +8,6 @@ from hal.errors import NotFoundError, OperationError
 from hal.native import FunctionInfo
 from hal_cpu import _driver, _image, _system
 
-__all__ = ["Module", "describe"]
-
 _ABI: Final = 2
 """``HAL_IMAGE_ABI`` of image.h."""
 _ARGUMENT_BYTES_AT_MOST: Final = 32768

@@ -20,8 +20,6 @@ from hal_cpu._region_tokens import (
     without_comments,
 )
 
-__all__ = ["Names"]
-
 
 class Names(Words):
     """A kernel's body, and what is known of its names so far."""

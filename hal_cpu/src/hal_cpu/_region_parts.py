@@ -6,8 +6,6 @@ from dataclasses import dataclass, field
 
 from hal_cpu._region_tokens import without_comments
 
-__all__ = ["Region", "Rounds", "Step", "Variable"]
-
 
 @dataclass(slots=True)
 class Variable:

@@ -8,8 +8,6 @@ from typing import Final
 from hal_cpu._region_parts import Region, Step, Variable
 from hal_cpu._region_tokens import Edit, RefusedError, Words, without_comments
 
-__all__ = ["FEW", "Writer"]
-
 FEW: Final = 16
 """The threads in a row below which loops over them cost more than they bring."""
 

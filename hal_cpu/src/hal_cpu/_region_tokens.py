@@ -8,24 +8,6 @@ from typing import Final, NamedTuple
 
 from hal.cpp_tokens import Token
 
-__all__ = [
-    "ASSIGNMENTS",
-    "BARRIER",
-    "BUILT_IN",
-    "CONTROL",
-    "LOOSE",
-    "NOT_TAKEN",
-    "TYPES",
-    "WIDE",
-    "DiffersError",
-    "Edit",
-    "RefusedError",
-    "Words",
-    "merge",
-    "pairs_of",
-    "without_comments",
-]
-
 BARRIER: Final = ("__syncthreads", "(", ")", ";")
 OPERATORS: Final = re.compile(r"<<=|>>=|\+\+|--|[-+*/%&|^=!<>]=|\|\||&&|>>")
 ASSIGNMENTS: Final = frozenset(

@@ -35,8 +35,6 @@ from hal_cpu._region_tokens import (
 )
 from hal_cpu._strides import IN_TURN, in_step_pays, strides_of
 
-__all__ = ["Edit", "split"]
-
 _MANY: Final = 64  # rounds: a loop of fewer is unrolled
 _SHORT: Final = 80  # tokens: several rounds of a longer loop take more time to compile
 

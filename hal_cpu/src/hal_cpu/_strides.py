@@ -10,8 +10,6 @@ from typing import Final
 
 from hal_cpu._region_tokens import ASSIGNMENTS
 
-__all__ = ["IN_TURN", "in_step_pays", "strides_of"]
-
 _NONE: Final = 0
 _ONE: Final = 1
 _FAR: Final = 2

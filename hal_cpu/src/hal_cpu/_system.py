@@ -11,16 +11,6 @@ from typing import Final
 
 from hal.errors import HalError, OperationError
 
-__all__ = [
-    "describe_errno",
-    "free_memory",
-    "missing_features",
-    "processor_count",
-    "processor_features",
-    "refusals",
-    "total_memory",
-]
-
 _WAYS_OUT: Final = {
     errno.EMFILE: "close some, or raise the limit (ulimit -n)",
     errno.ENFILE: "close some: it is the whole system's limit",

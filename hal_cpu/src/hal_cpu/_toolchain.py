@@ -19,13 +19,6 @@ from hal_cpu import _commands, _system
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = [
-    "Compiler",
-    "find_compiler",
-    "run_compiler",
-    "work_directory",
-]
-
 _TIME_LIMIT: Final = 600.0
 _ANSWER_LIMIT: Final = 60.0
 _NO_COMMAND: Final = {errno.ENOENT, errno.EACCES, errno.ENOEXEC, errno.ENOTDIR, errno.EISDIR}

@@ -13,8 +13,6 @@ from hal.errors import CompilationError
 from hal.native import CompileRequest
 from hal_cuda import _dialect, _driver
 
-__all__ = ["compile_image", "target_for"]
-
 _OPTIONS: Final = (
     # Kernels are found by their names in the source, even without a caller.
     "--std=c++17",

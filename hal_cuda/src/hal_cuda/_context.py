@@ -13,8 +13,6 @@ from hal.native import CallTable, NativeDevice
 from hal_cuda import _driver
 from hal_cuda._driver import call, cuda
 
-__all__ = ["ContextDevice", "streams"]
-
 _NON_BLOCKING: Final = 1  # CU_STREAM_NON_BLOCKING
 _NO_TIMING: Final = 2  # CU_EVENT_DISABLE_TIMING
 _LEGACY_STREAM: Final = 1  # CU_STREAM_LEGACY

@@ -14,8 +14,6 @@ from typing import Final
 from hal.cpp_tokens import tokenize
 from hal.native import CompileRequest
 
-__all__ = ["rewrite"]
-
 # Types that a header defines too are the same there: CUDA's own for NVRTC accepts these.
 _PRELUDE: Final = """\
 #define HAL_TABLE __device__

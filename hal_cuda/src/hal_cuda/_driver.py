@@ -33,34 +33,6 @@ from hal.errors import (
 )
 from hal.native import CallTable, DeviceInfo
 
-__all__ = [
-    "INVALID_CONTEXT",
-    "INVALID_HANDLE",
-    "INVALID_VALUE",
-    "NOT_FOUND",
-    "NOT_READY",
-    "attribute",
-    "call",
-    "call_table",
-    "compile_source",
-    "compiler",
-    "cuda",
-    "describe",
-    "device_count",
-    "error_of",
-    "fail",
-    "header_folder",
-    "is_captured",
-    "launch_host_function",
-    "link",
-    "link_parts",
-    "probe",
-    "query",
-    "relaxed",
-    "uncaptured",
-    "unknown",
-]
-
 
 def _import_bindings() -> Any:  # noqa: ANN401 - they ship no types
     try:

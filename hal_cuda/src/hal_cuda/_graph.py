@@ -23,8 +23,6 @@ from hal.native import (
 from hal_cuda import _driver
 from hal_cuda._driver import call, cuda
 
-__all__ = ["Graph", "Instance"]
-
 _HOST: Final = cuda.CUmemorytype.CU_MEMORYTYPE_HOST
 _ANY: Final = cuda.CUmemorytype.CU_MEMORYTYPE_UNIFIED
 

@@ -8,8 +8,6 @@ from hal.errors import HalError, OperationError
 from hal.host_pins import HostPins, Undo
 from hal_cuda._driver import call, cuda, relaxed
 
-__all__ = ["pins", "register"]
-
 _PORTABLE_MAPPED: Final = 3  # for all contexts
 _READ_ONLY: Final = 8
 _REFUSED: Final = frozenset({1, 800})  # INVALID_VALUE, NOT_PERMITTED: read-only pages, perhaps

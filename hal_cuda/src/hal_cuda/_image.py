@@ -9,8 +9,6 @@ from typing import Final, NamedTuple
 from hal import elf
 from hal.errors import OperationError
 
-__all__ = ["TAKES", "Image", "sniff"]
-
 _OLD_ABI: Final = 0x33  # of ELF files that say the architecture in the low byte
 _FATBIN: Final = b"\x50\xed\x55\xba"
 _LTOIR: Final = b"\xed\x43\x4e\x7f"

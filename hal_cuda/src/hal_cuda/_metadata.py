@@ -11,8 +11,6 @@ from typing import Final
 from hal import elf
 from hal.native import KernelInfo
 
-__all__ = ["cubin_kernels", "ptx_kernels"]
-
 # Of cubins: one section of attributes for each function, whose `info` is that of its code.
 _ATTRIBUTES: Final = 0x70000000
 _ENTRY: Final = 0x10  # in a symbol's `other`: the driver may launch it

@@ -9,16 +9,6 @@ from hal.native import FunctionInfo
 from hal_cuda import _driver, _image
 from hal_cuda._driver import call, cuda
 
-__all__ = [
-    "allow_shared_memory",
-    "describe",
-    "find_function",
-    "find_global",
-    "load",
-    "plain_shared_memory",
-    "static_shared_memory",
-]
-
 _LOG_BYTES = 16384
 _PLAIN_SHARED_MEMORY = 49152
 """The shared memory that a block may have without a request, in bytes."""

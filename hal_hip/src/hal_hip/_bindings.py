@@ -8,8 +8,6 @@ from typing import Final
 
 from hal.errors import BackendUnavailableError
 
-__all__ = ["check", "version"]
-
 _OLDEST: Final = 10
 _PACKAGES: Final = ("rocm-bindings-hip", "hip-python")
 _COMMAND: Final = f"pip install 'hip-python>={_OLDEST}'"

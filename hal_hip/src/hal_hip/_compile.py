@@ -17,8 +17,6 @@ from hal.errors import CompilationError
 from hal.native import CompileRequest
 from hal_hip import _driver
 
-__all__ = ["compile_image", "program_text"]
-
 _OPTIONS: Final = (
     "-std=c++17",
     "-O3",

@@ -24,8 +24,6 @@ from hal_hip._driver import (
     relaxed_entry_point,
 )
 
-__all__ = ["ContextDevice"]
-
 _ALREADY_ENABLED: Final = 704
 _DEFAULT_STREAM: Final = 1 << 64
 """The handle of the null stream: positive as all are, and a null pointer in C, to which the lowest

@@ -34,29 +34,6 @@ from hal.errors import (
 from hal.native import CallTable, DeviceInfo
 from hal_hip import _bindings
 
-__all__ = [
-    "NOT_READY",
-    "call",
-    "call_table",
-    "clear",
-    "compile_source",
-    "describe",
-    "device_attribute",
-    "device_count",
-    "entry_point",
-    "error_of",
-    "fail",
-    "has",
-    "has_compiler",
-    "has_stream_values",
-    "hip",
-    "probe",
-    "relaxed",
-    "relaxed_entry_point",
-    "runtime_version",
-    "unknown_status",
-]
-
 _bindings.check()
 # Typed as Any: the stubs accept fewer argument types than the functions do.
 hip: Final[Any] = importlib.import_module("rocm.bindings.hip")

@@ -25,8 +25,6 @@ from hal.native import (
 )
 from hal_hip._driver import call, entry_point, fail, hip
 
-__all__ = ["REQUIRED", "Graph"]
-
 REQUIRED: Final = (
     "hipGraphCreate",
     "hipGraphDestroy",

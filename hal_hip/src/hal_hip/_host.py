@@ -8,8 +8,6 @@ from hal.errors import HalError
 from hal.host_pins import HostPins, Undo
 from hal_hip._driver import call, hip
 
-__all__ = ["pins", "register"]
-
 _PORTABLE_MAPPED: Final = 3  # for every device
 _READ_ONLY: Final = 8
 _REFUSED: Final = frozenset({1, 801})  # InvalidValue, NotSupported: read-only pages, perhaps

@@ -18,8 +18,6 @@ import msgpack
 from hal import elf
 from hal.errors import OperationError
 
-__all__ = ["TAKES", "Image", "KernelData", "read"]
-
 _BUNDLE: Final = b"__CLANG_OFFLOAD_BUNDLE__"
 _COMPRESSED: Final = b"CCOB"
 _METADATA: Final = (b"AMDGPU\0", 32)

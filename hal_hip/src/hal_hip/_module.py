@@ -10,8 +10,6 @@ from hal.native import FunctionInfo
 from hal_hip import _image
 from hal_hip._driver import call, hip
 
-__all__ = ["Kernel", "Module"]
-
 _NOT_FOUND: Final = frozenset({13, 98, 500})
 """Runtimes' errors for an unknown name: InvalidSymbol, InvalidDeviceFunction, NotFound."""
 

@@ -23,8 +23,6 @@ from mpi4py import MPI  # noqa: E402 - it reads these two
 from hal.collectives.texts import not_all_came  # noqa: E402
 from hal.errors import BackendUnavailableError, OperationError, RendezvousError  # noqa: E402
 
-__all__ = ["HEADER", "Communicator", "Request", "meet", "world"]
-
 HEADER: Final = 96
 """Bytes of the header of an operation."""
 

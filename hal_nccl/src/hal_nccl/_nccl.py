@@ -12,8 +12,6 @@ from typing import Any, Final
 
 from hal.errors import BackendUnavailableError, CollectiveError, InvalidArgumentError
 
-__all__ = ["BYTE", "ID_BYTES", "IN_PROGRESS", "OPS", "TYPES", "Library", "load"]
-
 ID_BYTES: Final = 128
 TYPES: Final = {
     "int8": 0,
