@@ -58,7 +58,7 @@ class Library(NamedTuple):
 
 
 class Runtime(NamedTuple):
-    """The runtime's functions and the memory it shares with Python.
+    """The runtime's functions, which C documents, and the memory it shares with Python.
 
     Attributes
     ----------
@@ -73,37 +73,10 @@ class Runtime(NamedTuple):
         Bytes; the next work of `enqueue` for stream s stands at ``64 * s``. A stream that was
         adopted has another handle, and so another mailbox: its slot, and `SLOTS` times the
         mailbox's number.
-    enqueue
-        Enqueue the mailbox of a stream; returns 0 or an errno. Keeps the
-        interpreter lock.
-    create_stream
-        Takes the number of threads; returns a stream > 0, or -errno.
-    destroy_stream
-        Blocks until the stream has done its work.
-    synchronize
-        Takes stream, count of records, nanoseconds; returns whether the
-        stream has completed them.
-    allocate, free
-        Memory aligned to 256.
-    fault
-        Takes a stream, a count of its records and a buffer with its size; writes what made the
-        first of those records fail that failed, or nothing.
-    forget_faults
-        Takes a stream and a count of its records: those no longer count as failed.
+    enqueue, try_update_graph
+        As the functions of C; they keep the interpreter lock.
     stamp_function
-        The address of a function that a stream can call: it writes the time
-        in nanoseconds to the 8 bytes that it is given.
-    create_graph
-        Takes the number of nodes, then as bytes the orders, the number of
-        each node's dependencies, and the dependencies; an ``int`` for the
-        errno. Returns a graph, or 0.
-    instantiate_graph
-        Takes a graph and a seed; returns an instance, or 0.
-    destroy_graph, destroy_graph_instance
-        Take the results of the two above.
-    update_graph, try_update_graph
-        Take a ``struct update`` of graph.h as bytes; return 0 or an errno. The
-        latter keeps the interpreter lock.
+        The address of ``hal_cpu_stamp``, for a stream to call.
     calls
         The call table, for all devices.
     fence

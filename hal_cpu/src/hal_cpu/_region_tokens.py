@@ -8,98 +8,36 @@ from typing import Final, NamedTuple
 
 from hal.cpp_tokens import Token
 
+_WORD: Final = re.compile(r"\w+")
 BARRIER: Final = ("__syncthreads", "(", ")", ";")
 OPERATORS: Final = re.compile(r"<<=|>>=|\+\+|--|[-+*/%&|^=!<>]=|\|\||&&|>>")
 ASSIGNMENTS: Final = frozenset(
     ["=", "+=", "-=", "*=", "/=", "%=", "&=", "|=", "^=", "<<=", ">>=", "++", "--"]
 )
 TYPES: Final = frozenset(
-    [
-        "auto",
-        "bool",
-        "char",
-        "short",
-        "int",
-        "long",
-        "float",
-        "double",
-        "signed",
-        "unsigned",
-        "ushort",
-        "uint",
-        "ulong",
-        "size_t",
-        "int8_t",
-        "int16_t",
-        "int32_t",
-        "int64_t",
-        "uint8_t",
-        "uint16_t",
-        "uint32_t",
-        "uint64_t",
-    ]
+    _WORD.findall(
+        """auto bool char short int long float double signed unsigned ushort uint ulong size_t
+        int8_t int16_t int32_t int64_t uint8_t uint16_t uint32_t uint64_t"""
+    )
 )
 LOOSE: Final = frozenset(["==", "!=", "<", ">", "<=", ">=", "&", "|", "^", "&&", "||", "?"])
 """Operators that bind no tighter than a comparison."""
 WIDE: Final = frozenset(
     [
-        "int",
-        "unsigned",
-        "unsigned int",
-        "long",
-        "unsigned long",
-        "long long",
-        "unsigned long long",
-        "uint",
-        "ulong",
-        "size_t",
-        "int32_t",
-        "int64_t",
-        "uint32_t",
-        "uint64_t",
+        *_WORD.findall("int unsigned long uint ulong size_t int32_t int64_t uint32_t uint64_t"),
+        *("unsigned int", "unsigned long", "long long", "unsigned long long"),
     ]
 )
 """Types of whole numbers, any of which has a sum of its own."""
 BUILT_IN: Final = frozenset(
-    [
-        "blockIdx",
-        "blockDim",
-        "gridDim",
-        "min",
-        "max",
-        "sizeof",
-        "const",
-        "true",
-        "false",
-    ]
+    _WORD.findall("blockIdx blockDim gridDim min max sizeof const true false")
 )
 # What may hide an effect or a declaration that is not seen here.
 NOT_TAKEN: Final = frozenset(
-    [
-        "goto",
-        "switch",
-        "case",
-        "default",
-        "typedef",
-        "using",
-        "struct",
-        "class",
-        "union",
-        "enum",
-        "template",
-        "static",
-        "volatile",
-        "asm",
-        "__asm__",
-        "__asm",
-        "try",
-        "catch",
-        "constexpr",
-        "decltype",
-        "operator",
-        "new",
-        "delete",
-    ]
+    _WORD.findall(
+        """goto switch case default typedef using struct class union enum template static volatile
+        asm __asm__ __asm try catch constexpr decltype operator new delete"""
+    )
 )
 CONTROL: Final = frozenset(["if", "for", "while", "do", "else", "return", "break", "continue"])
 

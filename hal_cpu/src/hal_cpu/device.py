@@ -268,21 +268,12 @@ class CpuDevice(NativeDevice):
             self._check(error)
 
     def copy(self, stream: int, target: int, source: int, size: int) -> None:
+        """Enqueue a copy between any two memories; never blocks."""
         _pack_three(self._mail, stream << 6, _driver.COPY, target, source, size)
         if error := self._enqueue(stream):
             self._check(error)
 
-    def copy_from_host(self, stream: int, target: int, source: int, size: int) -> None:
-        """Enqueue a copy; never blocks."""
-        _pack_three(self._mail, stream << 6, _driver.COPY, target, source, size)
-        if error := self._enqueue(stream):
-            self._check(error)
-
-    def copy_to_host(self, stream: int, target: int, source: int, size: int) -> None:
-        """Enqueue a copy; never blocks."""
-        _pack_three(self._mail, stream << 6, _driver.COPY, target, source, size)
-        if error := self._enqueue(stream):
-            self._check(error)
+    copy_from_host = copy_to_host = copy
 
     # Kernels
 
