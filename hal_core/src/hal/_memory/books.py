@@ -119,19 +119,20 @@ class Books:
         self._is_broken = False
 
     def add(self, ticket: Ticket) -> None:
-        """Register a new block, in use; with a ticket of 0 bytes it is no allocation."""
+        """Register a new block.
+
+        The ticket of hal's own memory has 0 bytes, so that it is no allocation before `begin_use`.
+        """
         block = ticket.block
         self._begin()
         block.ticket = ticket
         self.blocks[block] = None
         if block.way != FOREIGN:
             self.held += block.size
-            if ticket.size:
-                self._count(block.index, ticket.size)
         self._is_broken = False
 
     def begin_use(self, ticket: Ticket, size: int, way: int) -> None:
-        """Count a block as in use, which was registered with a ticket of 0 bytes."""
+        """Count a registered block as in use."""
         block = ticket.block
         self._begin()
         if way == CACHED:

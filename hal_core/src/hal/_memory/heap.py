@@ -19,7 +19,7 @@ from hal._memory.report import MemoryUse, tell_holders
 from hal._memory.settings import MemorySettings
 from hal._memory.storage import Handle, Module, Storage
 from hal._memory.stream_order import StreamOrder
-from hal._memory.usage import MEMORY_TYPES
+from hal._memory.usage import MEMORY_TYPES, index_of
 from hal._memory.views import Adopted
 from hal.errors import HalError, OperationError, OutOfMemoryError
 from hal.native import MemoryType
@@ -64,30 +64,22 @@ class Heap:
         """
         storage = self.reserve(size, index)
         if storage._ticket is None:
-            self.grow(storage, size, index)
+            self._grow(storage)
         storage.publish()
         return storage
 
     def allocate_apart(self, size: int) -> Storage:
         """Return device memory that is a native allocation of its own, as `allocate` does."""
         self.refuse_reentrance()
-        storage = Storage(self, None, size, MEMORY_TYPES[0], None)
-        try:
-            self._allocate_block(storage, size, 0, DIRECT)
-        except OutOfMemoryError:
-            self._context.harvest()
-            self.trim(0)
-            try:
-                self._allocate_block(storage, size, 0, DIRECT)
-            except OutOfMemoryError as error:
-                raise self.out_of_memory(size, storage.memory, error) from error
+        storage = Storage(self, size, MEMORY_TYPES[0])
+        self._grow(storage, DIRECT)
         storage.publish()
         return storage
 
     def reserve(self, size: int, index: int) -> Storage:
         """Return a storage without an address, with a cached block if any; no native call."""
         self.refuse_reentrance()
-        storage = Storage(self, None, size, MEMORY_TYPES[index], None)
+        storage = Storage(self, size, MEMORY_TYPES[index])
         books, reaper = self.books, self.reaper
         key = block_size(size) + index
         if reaper.doomed or books.has(key):
@@ -98,31 +90,33 @@ class Heap:
                 reaper.absorb()
         return storage
 
-    def grow(self, storage: Storage, size: int, index: int) -> None:
+    def _grow(self, storage: Storage, way: int = CACHED) -> None:
         """Get a block for a storage by a native allocation or from freed memory; may block."""
         try:
-            self._allocate_block(storage, size, index)
+            self._allocate_block(storage, way)
         except OutOfMemoryError:
             self._context.harvest()
-            self.reaper.absorb()
-            need = block_size(size)
-            with self.books.lock:
-                self.books.take(need + index, storage)
+            if way == CACHED:
+                self.reaper.absorb()
+                key = block_size(storage.size) + index_of(storage.memory)
+                with self.books.lock:
+                    self.books.take(key, storage)
             if storage._ticket is None:
                 self.trim(0)
                 try:
-                    self._allocate_block(storage, size, index)
+                    self._allocate_block(storage, way)
                 except OutOfMemoryError as error:
-                    raise self.out_of_memory(size, storage.memory, error) from error
+                    raise self.out_of_memory(storage.size, storage.memory, error) from error
 
-    def _allocate_block(self, storage: Storage, size: int, index: int, way: int = CACHED) -> None:
+    def _allocate_block(self, storage: Storage, way: int) -> None:
         """Make a native allocation for a storage; raises `OutOfMemoryError`. May block."""
+        size = storage.size
         need = block_size(size)
         if need > LARGE:
             way = DIRECT
         books = self.books
         # Until it is whole it is never cached
-        ticket = Ticket(Block(0, need, MEMORY_TYPES[index], None, DIRECT), 0)
+        ticket = Ticket(Block(0, need, storage.memory, None, DIRECT), 0)
         with self.driver.growing:
             self.driver.check_open()
             with books.lock:
@@ -188,7 +182,7 @@ class Heap:
         if isinstance(owner, Handle):
             cell.handle = (owner.kind, owner.handle)  # it lives as long as a view
         progress.start()  # a finaliser cannot
-        storage = Adopted(self, None, size, memory, None)
+        storage = Adopted(self, size, memory)
         block = Block(address, size, memory, host_address, FOREIGN)
         block.owner, block.writable = cell, writable
         if cell.imported:

@@ -50,22 +50,15 @@ class Storage:
         "source",
     )
 
-    def __init__(
-        self,
-        heap: Heap,
-        address: int | None,
-        size: int,
-        memory: MemoryType,
-        host_address: int | None,
-    ) -> None:
+    def __init__(self, heap: Heap, size: int, memory: MemoryType) -> None:
         self._ticket: Ticket | None = None
         self._heap = heap
         # Its addresses on the device and on the host; None before the issue of the alloca that
         # makes it, and where the host does not see it
-        self.address = address
+        self.address: int | None = None
+        self.host_address: int | None = None
         self.size = size  # the bytes that were asked for
         self.memory = memory
-        self.host_address = host_address
         self.source: Submission | None = None  # the alloca that gives it its address, if any
         # References to the parts of the buffer of an alloca; None before there are any
         self.parts: list[weakref.ref[Extent]] | None = None
@@ -123,7 +116,7 @@ class Transient(Storage):
     )
 
     def __init__(self, heap: Heap, size: int, index: int) -> None:
-        super().__init__(heap, None, size, MEMORY_TYPES[index], None)
+        super().__init__(heap, size, MEMORY_TYPES[index])
         self.index = index  # the kind of memory, in `hal._memory.usage.MEMORY_TYPES`
         self.pool = heap.books.pool_of(size, index)  # the pool of the heap to search for it
         # Whether the memory is the driver's stream-ordered pool's
