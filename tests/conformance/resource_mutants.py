@@ -187,8 +187,8 @@ RESOURCES = (
         ],
         (
             "hal._commands.command_buffer",
-            " in cut(recorded.order, self._places, self._launches):\n",
-            " in cut(recorded.order, self._places, self._launches)[:1]:\n",
+            " in cut(self._order, self._places, self._launches):\n",
+            " in cut(self._order, self._places, self._launches)[:1]:\n",
         ),
     ),
     (
@@ -196,8 +196,8 @@ RESOURCES = (
         ["command_buffers/test_parts.py::test_what_is_no_place_for_a_part_is_refused_c1"],
         (
             "hal._commands.command_buffer",
-            " else _queue_at(self._device, where))\n",
-            " else where)\n",
+            " else _queue_at(self._device, where)\n",
+            " else where\n",
         ),
     ),
     (
@@ -269,8 +269,8 @@ RESOURCES = (
         ],
         (
             "hal._commands.values",
-            "                return check_grid(self._kernels[0], value)\n",
-            "                x, y, z = check_grid(self._kernels[0], value)\n                return x or 1, y or 1, z or 1\n",
+            "            return check_grid(self._kernel, value)\n",
+            "            x, y, z = check_grid(self._kernel, value)\n            return x or 1, y or 1, z or 1\n",
         ),
     ),
     (
@@ -335,7 +335,11 @@ RESOURCES = (
     (
         "a recording does not keep its buffers",
         ["command_buffers/test_recording.py::test_what_is_recorded_is_kept_c1"],
-        ("hal._commands.recorder", "        recorded.resources.append(command.resources)\n", ""),
+        (
+            "hal._commands.playback",
+            "self._resources = [each.resources for each in commands]\n",
+            "self._resources = [() for _ in commands]\n",
+        ),
     ),
     (
         "an execution does not keep its table",

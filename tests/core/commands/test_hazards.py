@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from hal._commands.hazards import Access, Extents, Hazards
 from hal._commands.lowering import Order, lower
-from hal._commands.parts import Recorded, cut
+from hal._commands.parts import cut, narrow
 
 
 def conflict(one, two):
@@ -334,9 +334,8 @@ def test_parts_keep_the_order_c2(program, hazards, groups):
     assert all(places[each] == part.place for part in parts for each in part.commands)
     behind = closure({(a, b) for b, part in enumerate(parts) for a in part.after}, len(parts))
     assert all(a < b for b, part in enumerate(parts) for a in part.after)
-    whole = Recorded([0] * len(places), [0] * len(places), [0] * len(places), [], [], {}, [], order)
     whose = {each: index for index, part in enumerate(parts) for each in part.commands}
-    inside = [closed(whole.only(part.commands).order) for part in parts]
+    inside = [closed(narrow(order, part.commands)) for part in parts]
     for before, after in closed(order):
         if whose[before] == whose[after]:
             place = parts[whose[after]].commands.index

@@ -8,6 +8,7 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 
 from hal._commands.hazards import END, Access, Extents
+from hal._commands.nodes import COPIES, Command
 from hal._commands.slots import DIRECT, Slots
 from hal._kernels.output import Output
 from hal._memory.access import check_buffer, late_address
@@ -57,15 +58,11 @@ class SlotRules:
     def __init__(
         self,
         slots: Slots,
-        copies: Sequence[tuple[int, int, int, int, int, str]],
-        hazards: Sequence[Sequence[Access]] | None,
+        commands: Sequence[Command],
+        names: Sequence[str],
+        hazards: Sequence[Sequence[Access]],
     ) -> None:
-        """Take what the commands need.
-
-        `copies` are ``(target memory, target, source memory, source, size,
-        description)`` of copies with a slot; `hazards` the bytes that each
-        command touches, where they order it.
-        """
+        """Take what the commands need; `hazards` are the bytes that each touches, if they order."""
         self._devices = tuple(slots._devices)
         self._count = len(slots)
         self._arena = slots._arena
@@ -80,9 +77,15 @@ class SlotRules:
         self._dtypes = tuple(map(_surely, self._declared, self._elements))
         self.values = dict(slots._values)
         self.outputs = [index for index, rights in enumerate(self._rights) if rights & OUTPUT]
-        self._copies = tuple(copies)
+        # Copies from one memory to another: the target and the source, and a description
+        self._copies = [
+            (command.operands, f"command {number}, {name},")
+            for number, (command, name) in enumerate(zip(commands, names, strict=True))
+            if command.node.__class__ in COPIES
+            and command.operands[0].memory != command.operands[1].memory
+        ]
         self._hazards = None
-        if hazards is not None and self._needed:
+        if hazards and self._needed:
             self._hazards = _Apart(len(self._needed), hazards)
 
     @property
@@ -224,13 +227,13 @@ class SlotRules:
 
     def _check_addresses(self, table: Table, bound: Late) -> None:
         """Raise if a copy or an order would meet memory that overlaps."""
-        for target_memory, target, source_memory, source, size, description in self._copies:
-            to = target + (table[target_memory] if target_memory >= 0 else 0)
-            of = source + (table[source_memory] if source_memory >= 0 else 0)
-            if abs(to - of) < size and to != of:
+        for (target, source), description in self._copies:
+            to = target.start + (table[target.memory] if target.memory >= 0 else 0)
+            of = source.start + (table[source.memory] if source.memory >= 0 else 0)
+            if abs(to - of) < source.size and to != of:
                 raise InvalidArgumentError(
-                    f"execute: {description} would copy {size} bytes onto memory that overlaps "
-                    "them with these bindings; copy through another buffer"
+                    f"execute: {description} would copy {source.size} bytes onto memory that "
+                    "overlaps them with these bindings; copy through another buffer"
                 )
         if self._hazards is not None:
             extents = [
@@ -272,56 +275,43 @@ class _Apart:
         """
         furthest = 0  # the largest end so far
         for start, stop in sorted(bound):
-            if start < furthest:
-                self._compare_all(bound)
+            if start < furthest or self._touched[DIRECT].meet(start, stop):
+                self._check_uses(bound)
                 return
             furthest = stop
-        touched, written = self._touched[DIRECT], self._written[DIRECT]
-        if touched:
-            for index, (start, stop) in enumerate(bound):
-                self._compare(index, start, stop, touched, written)
 
-    def _compare_all(self, bound: Sequence[tuple[int, int]]) -> None:
-        """Compare every pair: some bindings do overlap, which is fine for readers."""
-        moved = [
-            (
-                Extents(self._touched[index].shifted(start, stop)),
-                Extents(self._written[index].shifted(start, stop)),
-            )
-            for index, (start, stop) in enumerate(bound)
+    def _check_uses(self, bound: Sequence[tuple[int, int]]) -> None:
+        """Compare the bytes that are used: some bindings do overlap, which is fine for readers."""
+        direct = len(bound)
+        uses = [
+            (begin, end, writes, index)
+            for index, place in enumerate((*bound, (0, END)))
+            for writes, extents in ((False, self._touched), (True, self._written))
+            for begin, end in extents[index].shifted(*place)
+            if begin < end
         ]
-        moved.append((self._touched[DIRECT], self._written[DIRECT]))
-        for index, (start, stop) in enumerate(bound):
-            for other, (touched, written) in enumerate(moved):
-                if other != index:
-                    self._compare(index, start, stop, touched, written, other)
+        # Of the bytes touched, and of those written: the two memories that reach furthest so far.
+        # One of them is another than the next one's, so no more can matter.
+        furthest: dict[bool, dict[int, int]] = {False: {}, True: {}}
+        for begin, end, writes, index in sorted(uses):
+            for other, stop in furthest[not writes].items():
+                if other != index and begin < stop:
+                    raise _shared(min(index, other), max(index, other), direct)
+            known = furthest[writes]
+            known[index] = max(end, known.get(index, 0))
+            if len(known) > 2:  # noqa: PLR2004 - as above
+                del known[min(known, key=known.__getitem__)]
 
-    def _compare(
-        self,
-        index: int,
-        start: int,
-        stop: int,
-        touched: Extents,
-        written: Extents,
-        other: int = DIRECT,
-    ) -> None:
-        """Raise if others touch what a slot writes, or write what it touches."""
-        for mine, theirs in ((self._written[index], touched), (self._touched[index], written)):
-            if not theirs.meet(start, stop):
-                continue
-            for begin, end in mine.shifted(start, stop):
-                if theirs.meet(begin, end):
-                    whom = (
-                        f"the buffer bound to slot {other}"
-                        if 0 <= other < len(self._touched) - 1
-                        else "a buffer that was recorded directly"
-                    )
-                    raise InvalidArgumentError(
-                        f"execute: the buffer bound to slot {index} shares bytes with {whom}, and "
-                        "one of them is written: with hazards='auto' slots are memories of their "
-                        "own, and the commands are not ordered for that; bind memory apart, or "
-                        "record with barriers"
-                    )
+
+def _shared(index: int, other: int, direct: int) -> InvalidArgumentError:
+    whom = f"the buffer bound to slot {other}"
+    if other >= direct:
+        whom = "a buffer that was recorded directly"
+    return InvalidArgumentError(
+        f"execute: the buffer bound to slot {index} shares bytes with {whom}, and one of them is "
+        "written: with hazards='auto' slots are memories of their own, and the commands are not "
+        "ordered for that; bind memory apart, or record with barriers"
+    )
 
 
 def _surely(declared: np.dtype[Any], elements: tuple[str, ...]) -> tuple[np.dtype[Any], ...] | None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from hal._commands.hazards import END
 from hal._commands.nodes import Command, Operand, check_place
-from hal._commands.slots import Slots
+from hal._commands.slots import DIRECT, Slots
 from hal._transfers.collective_checks import agree, check, check_group, distance_of
 from hal._transfers.collectives import GroupLaunch, GroupRegion
 from hal.errors import InvalidArgumentError
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     import numpy as np
 
     from hal._commands.bindings import Late, Table
-    from hal._commands.parts import Recorded
     from hal._engine.stream import StreamQueue
     from hal._memory.core import DeviceCore
     from hal._memory.storage import Storage
@@ -101,17 +100,21 @@ class Gathering:
 
     __slots__ = ("_device", "_nodes", "group")
 
-    def __init__(self, device: DeviceCore, part: Recorded) -> None:
-        nodes: list[CollectiveNode] = list(cast("Any", part.nodes))
-        for command, memory, start, place in part.patches:  # temporaries have got their places
-            node = nodes[command]
-            field = "source" if place == _SOURCE else "target"
-            old: _Spot = getattr(node, field)
-            new = old._replace(memory=memory, start=start)
-            nodes[command] = node._replace(
-                source=new if node.source is old else node.source,
-                target=new if node.target is old else node.target,
-            )
+    def __init__(self, device: DeviceCore, commands: Sequence[Command]) -> None:
+        nodes: list[CollectiveNode] = []
+        for command in commands:
+            node = cast("CollectiveNode", command.node)
+            for each in command.operands:
+                if each.memory == DIRECT:
+                    continue
+                # Temporaries have got their places.
+                old: Any = node.source if each.place == _SOURCE else node.target
+                new = old._replace(memory=each.memory, start=each.start)
+                node = node._replace(
+                    source=new if node.source is old else node.source,
+                    target=new if node.target is old else node.target,
+                )
+            nodes.append(node)
         self._device = device
         self._nodes = tuple(nodes)
         self.group = nodes[0].group

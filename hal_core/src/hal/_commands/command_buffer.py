@@ -12,10 +12,11 @@ from hal._commands import nodes
 from hal._commands.bindings import SlotRules
 from hal._commands.collectives import Gathering, collective
 from hal._commands.events import CommandEvent
-from hal._commands.lowering import lower, runs_as_graph
-from hal._commands.parts import Recorded, cut
+from hal._commands.lowering import Order, lower, runs_as_graph
+from hal._commands.nodes import Command
+from hal._commands.parts import cut, narrow
 from hal._commands.playback import Playback, Stage, Stages
-from hal._commands.recorder import Group, On, Recorder
+from hal._commands.recorder import Recorder, Scope
 from hal._commands.slots import Slot, Slots
 from hal._engine.stream import StreamQueue
 from hal._memory.core import DeviceCore
@@ -91,7 +92,7 @@ class CommandBuffer(Recorder, Collectives["Buffer | Slot", None]):
 
     def __len__(self) -> int:
         """Return the number of recorded commands, without barriers and no-ops."""
-        return len(self._recorded.nodes)
+        return len(self._names)
 
     def __repr__(self) -> str:
         state = "left by an error" if self._failed else "ended" if self._ended else "recording"
@@ -249,7 +250,7 @@ class CommandBuffer(Recorder, Collectives["Buffer | Slot", None]):
         event._signalled = False
         event._join = None
 
-    def on(self, where: StreamQueue | DeviceCore | str) -> On:
+    def on(self, where: StreamQueue | DeviceCore | str) -> Scope:
         """Return a context whose commands another queue runs: a *part* of the recording.
 
         `where` is a queue of any device, another device (its compute queue), or ``"compute"``,
@@ -268,15 +269,18 @@ class CommandBuffer(Recorder, Collectives["Buffer | Slot", None]):
         for a closed queue or device.
         """
         self._recording()
-        return On(self, None if where is self._device else _queue_at(self._device, where))
+        queue = None if where is self._device else _queue_at(self._device, where)
+        name = self._device._name if queue is None else queue.name
+        return Scope(self, f"on({name})", queue=queue)
 
-    def group(self, name: str) -> Group:
+    def group(self, name: str) -> Scope:
         """Return a context that prefixes `name` to the names of commands recorded in it.
 
         Groups nest: ``"frame/blur/rows"``. They do not order commands.
         """
         self._recording()
-        return Group(self, as_name(name, "a group"))
+        checked = as_name(name, "a group")
+        return Scope(self, repr(checked), group=checked)
 
     def end(self) -> None:
         """End the recording.
@@ -284,38 +288,39 @@ class CommandBuffer(Recorder, Collectives["Buffer | Slot", None]):
         Raises `InvalidArgumentError` if it has ended, or a group or a context of `on` is open.
         """
         self._recording()
-        if self._groups:
-            message = (
-                f"end: the group {'/'.join(self._groups)!r} is still open; leave its with block"
-            )
+        if self._scopes:
+            name = repr(self._groups) if self._groups else self._scopes[-1].title
+            message = f"end: the context {name} is still open; leave its with block"
             raise InvalidArgumentError(message)
-        if self._open:
-            raise InvalidArgumentError("end: a context of on() is still open; leave its with block")
-        recorded, copies = self._placed()
-        rules = SlotRules(self._slots, copies, recorded.order.accesses if self._hazards else None)
+        commands, order = self._settled(), self._order
+        if self._hazards:
+            order.accesses = [each.accesses() for each in commands]
+        rules = SlotRules(self._slots, commands, self._names, order.accesses)
         if any(self._places) or any(self._launches):
-            stages = self._stages = self._make_stages(recorded, rules)
+            stages = self._stages = self._make_stages(commands, rules)
             queue, work, _ = stages.stages[0]
             is_one = len(stages.stages) == 1
             if is_one and isinstance(work, Playback) and work.device is self._device:
                 self._playback, self._only = work, queue
         else:
-            self._playback = self._make_playback(self._device, recorded, rules)
+            self._playback = self._make_playback(self._device, commands, order, rules)
         self._ended = True
+        self._commands, self._order = [], Order()
 
     # Inside
 
-    def _make_stages(self, recorded: Recorded, rules: SlotRules) -> Stages:
+    def _make_stages(self, recorded: Sequence[Command], rules: SlotRules) -> Stages:
         """Lower the parts of the recording."""
         stages = []
         groups = {}
-        for place, commands, after in cut(recorded.order, self._places, self._launches):
+        for place, numbers, after in cut(self._order, self._places, self._launches):
             queue: Any = self._queues[place]
             device = self._device if queue is None else queue.device
-            part = recorded.only(commands)
+            part = [recorded[each] for each in numbers]
             work: Playback | Gathering
-            if self._launches[commands[0]] is None:
-                work = self._make_playback(device, part, rules, commands)
+            if self._launches[numbers[0]] is None:
+                order = narrow(self._order, numbers)
+                work = self._make_playback(device, part, order, rules, numbers)
             else:
                 work = Gathering(device, part)
                 groups[id(work.group)] = work.group
@@ -328,30 +333,36 @@ class CommandBuffer(Recorder, Collectives["Buffer | Slot", None]):
     def _make_playback(
         self,
         device: DeviceCore,
-        recorded: Recorded,
+        commands: Sequence[Command],
+        order: Order,
         rules: SlotRules,
         numbers: Sequence[int] | None = None,
     ) -> Playback:
         """Lower commands of one queue; makes no native call. `numbers` are those of a part's."""
-        nodes = recorded.nodes
+        recorded = [each.node for each in commands]
         is_host = "indirect_dispatch" not in device.features and any(
-            node.__class__ is IndirectLaunchNode for node in nodes
+            node.__class__ is IndirectLaunchNode for node in recorded
         )
-        is_host = is_host or any(not slots for _, slots in recorded.host_copies)
+        host_copies = []
+        if not device._pageable:  # its driver would block for copies from host to host (Q1)
+            found = map(nodes.hosts_of, commands)
+            host_copies = [(each, slots) for each, slots in enumerate(found) if slots is not None]
+        is_host = is_host or any(not slots for _, slots in host_copies)
         direct: Sequence[Storage] = self._slots._direct
         if numbers is not None and direct:
-            used = {id(each) for kept in recorded.resources for each in kept}
+            used = {id(each) for command in commands for each in command.resources}
             direct = [each for each in direct if id(each) in used]
         is_graph = not is_host and runs_as_graph(
-            device._native, nodes, self._mode, one_shot=self.one_shot
+            device._native, recorded, self._mode, one_shot=self.one_shot
         )
         return Playback(
             device,
-            recorded,
+            commands,
             rules,
-            lower(recorded.order) if is_graph else None,
+            lower(order) if is_graph else None,
             functools.partial(_describe, self._names, numbers),
             direct,
+            host_copies,
             is_host=is_host,
         )
 

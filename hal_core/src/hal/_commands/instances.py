@@ -14,14 +14,16 @@ import itertools
 import struct
 import weakref
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final
 
 from hal._base import sync
-from hal._commands.values import GRID, ValuePatch
+from hal._commands.slots import DIRECT
+from hal._commands.values import GRID, ValueUse
 from hal._programs.parameters import ParameterBlock
 
 if TYPE_CHECKING:
     from hal._commands.bindings import Table
+    from hal._commands.nodes import Command
     from hal._memory.storage import Handle
     from hal._speedups import Rebinder
     from hal.native import Node
@@ -29,12 +31,6 @@ if TYPE_CHECKING:
 
 _pack_address: Final = struct.Struct("<Q").pack_into
 _STORAGE_ALIGNMENT: Final = 8  # what ctypes surely gives
-
-
-Patch: TypeAlias = tuple[int, int, int, int]
-"""The place for a slot's address: the command, the slot, the offset in it, and the index of
-a kernel's parameter or, for other operands, the field of the node from -1 down.
-"""
 
 
 class Lease:
@@ -46,50 +42,44 @@ class Lease:
         self.instance: Instance | None = None
 
 
-class InstanceOwner:
-    """The hold of a recording on its instances, which `Device.trim` looks for."""
-
-    __slots__ = ("__weakref__", "pool")
-
-    def __init__(self, pool: InstancePool) -> None:
-        self.pool = pool
-
-
 class SlotUses:
     """The commands that use each slot; immutable."""
 
     __slots__ = ("blocks", "commands", "count", "fields", "grids", "numbers", "parameters", "sized")
 
-    def __init__(
-        self,
-        count: int,
-        patches: Iterable[Patch],
-        blocks: dict[int, ParameterBlock],
-        values: Iterable[ValuePatch] = (),
-    ) -> None:
+    def __init__(self, count: int, commands: Iterable[Command]) -> None:
         self.count = count
-        self.blocks = blocks  # of the commands whose parameters depend on slots
+        self.blocks: dict[int, ParameterBlock] = {}  # of the commands whose parameters use slots
         # For each slot: (command, parameter, offset), (command, field, offset), and commands
         self.parameters: list[list[tuple[int, int, int]]] = [[] for _ in range(count)]
         self.fields: list[list[tuple[int, int, int]]] = [[] for _ in range(count)]
-        commands: list[dict[int, None]] = [{} for _ in range(count)]
-        for command, slot, offset, place in patches:
-            if place < 0:
-                self.fields[slot].append((command, -1 - place, offset))
-            else:
-                self.parameters[slot].append((command, place, offset))
-            commands[slot][command] = None
-        # For each slot: places of its number, and commands whose grid it is
-        self.numbers: list[list[ValuePatch]] = [[] for _ in range(count)]
+        users: list[dict[int, None]] = [{} for _ in range(count)]
+        # For each slot: places of its number, each with its command, and commands whose grid it is
+        self.numbers: list[list[tuple[int, ValueUse]]] = [[] for _ in range(count)]
         self.grids: list[list[int]] = [[] for _ in range(count)]
-        for patch in values:
-            if patch.place == GRID:
-                self.grids[patch.slot].append(patch.command)
-            else:
-                self.numbers[patch.slot].append(patch)
-            commands[patch.slot][patch.command] = None
+        for number, command in enumerate(commands):
+            for slot, offset, _, place, *_ in command.operands:
+                if slot == DIRECT:
+                    continue
+                users[slot][number] = None
+                if place < 0:
+                    self.fields[slot].append((number, -1 - place, offset))
+                else:
+                    self.parameters[slot].append((number, place, offset))
+                    self._use_block(number, command)
+            for use in command.values:
+                users[use.slot][number] = None
+                if use.place == GRID:
+                    self.grids[use.slot].append(number)
+                else:
+                    self.numbers[use.slot].append((number, use))
+                    self._use_block(number, command)
         self.sized = tuple(itertools.chain.from_iterable(self.grids))
-        self.commands = [tuple(each) for each in commands]
+        self.commands = [tuple(each) for each in users]
+
+    def _use_block(self, number: int, command: Command) -> None:
+        assert command.block is not None  # noqa: S101 - it is a kernel's
+        self.blocks[number] = command.block
 
 
 class Replica:
@@ -113,13 +103,13 @@ class Replica:
         self._numbers = [
             [
                 (
-                    struct.Struct(f"{each.size}s").pack_into,
-                    *_place(blocks[each.command], each.place),
-                    slice(each.start, each.start + each.size),
+                    struct.Struct(f"{use.size}s").pack_into,
+                    *_place(blocks[command], use.place),
+                    slice(use.start, use.start + use.size),
                 )
-                for each in patches
+                for command, use in each
             ]
-            for patches in uses.numbers
+            for each in uses.numbers
         ]
 
     def copy(self) -> Replica:
@@ -192,7 +182,7 @@ class Instance:
 class InstancePool:
     """The instances of one recording."""
 
-    __slots__ = ("_instances", "_lock")
+    __slots__ = ("__weakref__", "_instances", "_lock")
 
     def __init__(self) -> None:
         self._lock = sync.Lock()  # held only for a look at the list

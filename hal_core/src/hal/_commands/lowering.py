@@ -12,7 +12,7 @@ and one is enough for a command.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple, cast
 
 from hal._commands.hazards import Access, Hazards
@@ -54,23 +54,6 @@ class Order:
         self._open.append(len(self.bases))
         self.bases.append(self._base)
         self._covered = True
-
-    def moved(self, place: Callable[[int, int], tuple[int, int]]) -> Order:
-        """Return the order of the same commands with their bytes at other places.
-
-        `place` returns the memory that bytes of a memory move to, and their new start.
-        """
-        order = Order()
-        order.bases = self.bases
-        for accesses in self.accesses:
-            places = [place(memory, start) for memory, start, _, _ in accesses]
-            order.accesses.append(
-                [
-                    Access(memory, to, to + stop - start, writes)
-                    for (memory, to), (_, start, stop, writes) in zip(places, accesses, strict=True)
-                ]
-            )
-        return order
 
     def barrier(self) -> None:
         """Order all commands so far before all that follow."""

@@ -10,7 +10,7 @@ import numpy as np
 
 from hal._base.checks import check_copy, check_range
 from hal._buffers.buffer import Buffer
-from hal._commands.hazards import END
+from hal._commands.hazards import END, Access
 from hal._commands.slots import DIRECT, Slot, Slots
 from hal._commands.values import GRID, ValueUse, stand_in, takes_number, wrong_kind
 from hal._kernels.dispatch import check_counts, check_kernel, check_launch
@@ -84,6 +84,14 @@ class Command(NamedTuple):
     resources: tuple[object, ...]
     block: ParameterBlock | None = None  # a kernel's arguments
     values: Sequence[ValueUse] = ()  # the slots whose numbers it takes
+
+    def accesses(self) -> list[Access]:
+        """Return the bytes that it touches."""
+        return [
+            Access(each.memory, each.start, each.start + each.size, bool(each.rights & WRITE))
+            for each in self.operands
+            if each.size
+        ]
 
 
 def fill(

@@ -10,14 +10,10 @@ few operations are submitted as that allows. What a group of ranks launches is a
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
-from hal._commands.instances import Patch
 from hal._commands.lowering import Join, Order, lower
-from hal._commands.values import ValuePatch
-from hal._programs.parameters import ParameterBlock
-from hal.native import Node
 
 
 class Part(NamedTuple):
@@ -30,39 +26,6 @@ class Part(NamedTuple):
     place: int
     commands: tuple[int, ...]
     after: tuple[int, ...]
-
-
-class Recorded(NamedTuple):
-    """The commands of a recording, or of a part of it, by the numbers that they have in it."""
-
-    functions: list[Callable[..., object]]
-    nodes: list[Node]
-    resources: list[tuple[object, ...]]
-    patches: list[Patch]
-    values: list[ValuePatch]
-    blocks: dict[int, ParameterBlock]  # of the commands whose kernels use slots
-    # Copies that are, or with pinned memory bound to all of their slots become, from host to host:
-    # a driver would block for them, so the host runs such an execution (Q1)
-    host_copies: list[tuple[int, tuple[int, ...]]]
-    order: Order
-
-    def only(self, commands: Sequence[int]) -> Recorded:
-        """Return some of the commands, numbered anew."""
-        numbers = {command: number for number, command in enumerate(commands)}
-        return Recorded(
-            [self.functions[each] for each in commands],
-            [self.nodes[each] for each in commands],
-            [self.resources[each] for each in commands],
-            [(numbers[each[0]], *each[1:]) for each in self.patches if each[0] in numbers],
-            [
-                each._replace(command=numbers[each.command])
-                for each in self.values
-                if each.command in numbers
-            ],
-            {numbers[each]: block for each, block in self.blocks.items() if each in numbers},
-            [(numbers[each], slots) for each, slots in self.host_copies if each in numbers],
-            _narrow(self.order, commands),
-        )
 
 
 def cut(order: Order, places: Sequence[int], launches: Sequence[object]) -> list[Part]:
@@ -134,7 +97,7 @@ def _only(nothing: tuple[int, ...], place: int, command: int) -> tuple[int, ...]
     return (*nothing[:place], command, *nothing[place + 1 :])
 
 
-def _narrow(order: Order, commands: Sequence[int]) -> Order:
+def narrow(order: Order, commands: Sequence[int]) -> Order:
     """Return the order of one part's commands among themselves.
 
     What orders two of them by way of another place has cut the part between the two. So it is

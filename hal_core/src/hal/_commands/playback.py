@@ -7,7 +7,7 @@ from collections.abc import Callable, Container, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from hal._base.failures import fresh, placed
-from hal._commands.instances import Instance, InstanceOwner, InstancePool, Lease, Replica, SlotUses
+from hal._commands.instances import Instance, InstancePool, Lease, Replica, SlotUses
 from hal._commands.rebinding import Plan, plan_of
 from hal._engine.plan import Payload
 from hal._kernels.indirect import run_on_host
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from hal._commands.bindings import Late, SlotRules, Table
     from hal._commands.collectives import Gathering
     from hal._commands.lowering import Lowering
-    from hal._commands.parts import Recorded
+    from hal._commands.nodes import Command
     from hal._engine.stream import StreamQueue
     from hal._memory.core import DeviceCore
     from hal._speedups import Rebinder
@@ -86,7 +86,6 @@ class Playback:
         "_functions",
         "_host_copies",
         "_lowering",
-        "_owner",
         "_plain",
         "_plan",
         "_pool",
@@ -102,25 +101,30 @@ class Playback:
     def __init__(
         self,
         device: DeviceCore,
-        recorded: Recorded,
+        commands: Sequence[Command],
         rules: SlotRules,
         lowering: Lowering | None,
         describe: Callable[[int], str],
         direct: Sequence[Storage],
+        host_copies: Sequence[tuple[int, tuple[int, ...]]],
         *,
         is_host: bool,
     ) -> None:
-        """Take the commands; with a lowering they run as a native graph."""
-        nodes, resources = recorded.nodes, recorded.resources
-        uses = SlotUses(rules.count, recorded.patches, recorded.blocks, recorded.values)
+        """Take the commands; with a lowering they run as a native graph.
+
+        `host_copies` are, with their slots, copies that become ones from host to host if pinned
+        memory is bound to all of these.
+        """
+        nodes = [each.node for each in commands]
+        resources = self._resources = [each.resources for each in commands]
+        uses = SlotUses(rules.count, commands)
         self._device = device
-        self._functions = recorded.functions
-        self._resources = resources
+        self._functions = [each.function for each in commands]
         self._rules = rules
         self._uses = uses
         self._lowering = lowering
         self._describe = describe
-        self._host_copies = recorded.host_copies
+        self._host_copies = host_copies
         self._direct = tuple(direct)  # memory of `Queue.alloca`, whose uses are noted
         self.is_host = is_host
         # Contexts of other devices whose memory it uses
@@ -129,7 +133,6 @@ class Playback:
         self._template = Replica(uses, nodes, uses.blocks)
         self._spares = [self._template]  # unused replicas
         self._pool = InstancePool()
-        self._owner: InstanceOwner | None = None  # made with the first instance
         self._plan: Plan | None = None  # of a recording whose slots the C extension can bind
         self._plain = self._find_plain()
 
@@ -293,10 +296,8 @@ class Playback:
             native.update_graph(handle.handle, place, replica.nodes[command])
         instance = lease.instance = Instance(handle, replica, stream, lease)
         self._pool.add(instance)
-        if self._owner is None:
-            owner = self._owner = InstanceOwner(self._pool)
-            owners = self._device._instances
-            owners[weakref.ref(owner, owners.pop)] = None
+        pools = self._device._instances
+        pools[weakref.ref(self._pool, pools.pop)] = None  # the same key each time: they are equal
         return instance
 
     def _update(self, instance: Instance, table: Table) -> None:

@@ -89,10 +89,10 @@ class Plan:
         for slot in range(uses.count):
             for command, place, offset in uses.parameters[slot]:
                 found.append((slot, launch[command], replica.place(command, place), offset, 8, 0))
-            starts = sorted({each.start for each in uses.numbers[slot]})
-            for command, _, place, start, size in uses.numbers[slot]:
-                address, form = replica.place(command, place), starts.index(start)
-                found.append((slot, launch[command], address, 0, size, form))
+            starts = sorted({use.start for _, use in uses.numbers[slot]})
+            for command, use in uses.numbers[slot]:
+                address, form = replica.place(command, use.place), starts.index(use.start)
+                found.append((slot, launch[command], address, 0, use.size, form))
             found += [(slot, launch[command], 0, 0, 0, 0) for command in uses.grids[slot]]
         return found
 

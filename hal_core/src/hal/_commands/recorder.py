@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any, Final, Self, TypeAlias
+from typing import Any, Final, Self
 
 from hal._base.failures import placed
 from hal._commands import nodes
 from hal._commands.events import CommandEvent
-from hal._commands.hazards import Access
 from hal._commands.lowering import Order
-from hal._commands.nodes import Command
-from hal._commands.parts import Recorded
+from hal._commands.nodes import Command, Operand
 from hal._commands.playback import Playback, Stages
 from hal._commands.slots import DIRECT, Slots
 from hal._engine.stream import StreamQueue
 from hal._memory.core import DeviceCore
-from hal._memory.usage import WRITE
 from hal.arguments import as_choice, as_flag, as_name
 from hal.errors import (
     ArgumentTypeError,
@@ -29,10 +26,8 @@ from hal.errors import (
 _MODES: Final = ("auto", "graph", "stream")
 _HAZARDS: Final = ("auto", "manual")
 _CATEGORIES: Final = ("all", "dispatch", "transfer")
-
-_Copy: TypeAlias = tuple[int, int, int, int, int, str]
-"""A copy between two memories, one of them a slot's: the target and the start in it, the source
-and the start in it, the size, and its name for errors."""
+_SAME: Final = object()
+"""Instead of a queue: the one outside of the block."""
 
 
 class Recorder:
@@ -40,7 +35,7 @@ class Recorder:
 
     __slots__ = (
         "_category",
-        "_copies",
+        "_commands",
         "_device",
         "_ended",
         "_events",
@@ -52,14 +47,13 @@ class Recorder:
         "_mode",
         "_names",
         "_only",
-        "_open",
         "_order",
         "_place",
         "_places",
         "_playback",
         "_queues",
-        "_recorded",
         "_runs",
+        "_scopes",
         "_slots",
         "_stages",
     )
@@ -86,18 +80,17 @@ class Recorder:
         # A one-shot recording has one token, which its execution takes.
         self._runs: list[None] | None = [None] if as_flag(one_shot, "record: one_shot") else None
         self._slots = Slots(device, slots)
+        self._commands: list[Command] = []  # until it has ended: `Playback` has them then
         self._names: list[str] = []  # of each command
-        self._copies: list[_Copy] = []
         self._order = Order()
-        self._recorded = Recorded([], [], [], [], [], {}, [], self._order)
+        self._scopes: list[Scope] = []  # that are open, from which three follow:
         self._here = device  # whose the next commands are
+        self._place = 0  # of the next commands
+        self._groups = ""  # the names before theirs
         # The places; the first is the executing one
         self._queues: list[StreamQueue | None] = [None]
-        self._open = 0  # how many contexts of `on` are
-        self._place = 0  # of the next commands
         self._places: list[int] = []  # of each command
         self._launches: list[object] = []  # of each command, that of a group, or None
-        self._groups: list[str] = []
         self._events = 0
         # Once it has ended: how any queue runs it, and how several do
         self._playback: Playback | None = None
@@ -123,7 +116,7 @@ class Recorder:
             )
         label = "" if name is None else as_name(name, "a command")
         if self._groups:
-            label = "/".join([*self._groups, label]) if label else "/".join(self._groups)
+            label = f"{self._groups}/{label}" if label else self._groups
         try:
             checked = check(self._here, self._slots, *arguments)
         except HalError as error:
@@ -135,50 +128,21 @@ class Recorder:
 
     def _append(self, command: Command, title: str) -> None:
         """Append a checked command."""
-        recorded = self._recorded
-        number = len(recorded.nodes)
+        number = len(self._commands)
         launch = self._launch_of(command, title)
-        operands = command.operands
         arena = self._slots._arena
-        for memory, start, size, place, alignment, rights, element in operands:
+        for memory, start, size, _, alignment, rights, element in command.operands:
             if memory == DIRECT:
                 continue
             if arena is not None and memory == len(self._slots):
                 arena.use(start, number if self._hazards else self._order.stop)
             self._slots.need(memory, nodes.needed(start, size), alignment, rights, element)
-            recorded.patches.append((number, memory, start, place))
-            if command.block is not None and place >= 0:
-                recorded.blocks[number] = command.block
-        for use in command.values:
-            patch = self._slots.need_value(number, use)
-            recorded.values.append(patch)
-            if command.block is not None and patch.size:
-                recorded.blocks[number] = command.block
-        if command.node.__class__ in nodes.COPIES and operands[0].memory != operands[1].memory:
-            target, source = operands
-            self._copies.append(
-                (
-                    *(target.memory, target.start, source.memory, source.start, source.size),
-                    f"command {number}, {title},",
-                )
-            )
-        hosts = None if self._here._pageable else nodes.hosts_of(command)
-        if hosts is not None:
-            recorded.host_copies.append((number, hosts))
-        if self._hazards:
-            self._order.accesses.append(
-                [
-                    Access(memory, start, start + size, bool(rights & WRITE))
-                    for memory, start, size, _, _, rights, _ in operands
-                    if size
-                ]
-            )
+        if command.values:
+            command = command._replace(values=[*map(self._slots.need_value, command.values)])
         self._order.add()
         self._places.append(self._place)
         self._launches.append(launch)
-        recorded.functions.append(command.function)
-        recorded.nodes.append(command.node)
-        recorded.resources.append(command.resources)
+        self._commands.append(command)
         self._names.append(title)
 
     def _launch_of(self, command: Command, title: str) -> object:
@@ -196,31 +160,33 @@ class Recorder:
             )
         return launch
 
-    def _placed(self) -> tuple[Recorded, list[_Copy]]:
-        """Return the commands and the copies, with the places of temporaries in their blocks.
+    def _settle_scopes(self) -> None:
+        """Have the next commands be in the scopes that are open."""
+        self._groups = "/".join([each.group for each in self._scopes if each.group])
+        queues = [None, *(each.queue for each in self._scopes if each.queue is not _SAME)]
+        queue: Any = queues[-1]
+        if queue not in self._queues:
+            self._queues.append(queue)
+        self._place = self._queues.index(queue)
+        self._here = self._device if queue is None else queue.device
+
+    def _settled(self) -> list[Command]:
+        """Return the commands, with the places of temporaries in their blocks.
 
         Changes nothing that a second call would see, which may follow an interrupt.
         """
         arena = self._slots._arena
         if arena is None:
-            return self._recorded, self._copies
+            return self._commands
         place, first = arena.settle(), len(self._slots)
 
-        def moved(memory: int, start: int) -> tuple[int, int]:
-            if memory != first:
-                return memory, start
-            block, start = place(start)
-            return first + block, start
+        def moved(operand: Operand) -> Operand:
+            if operand.memory != first:
+                return operand
+            block, start = place(operand.start)
+            return operand._replace(memory=first + block, start=start)
 
-        patches = [
-            (number, *moved(memory, start), field)
-            for number, memory, start, field in self._recorded.patches
-        ]
-        copies = [
-            (*moved(target, to), *moved(source, of), size, title)
-            for target, to, source, of, size, title in self._copies
-        ]
-        return self._recorded._replace(patches=patches, order=self._order.moved(moved)), copies
+        return [each._replace(operands=tuple(map(moved, each.operands))) for each in self._commands]
 
     def _check_event(self, event: CommandEvent, what: str) -> None:
         self._recording()
@@ -257,78 +223,48 @@ class Recorder:
             self._runs.append(None)
 
 
-class Group:
-    """The context of an open group of commands; see `CommandBuffer.group`."""
+class Scope:
+    """A ``with`` block of a recording: a group of commands, or those of another queue.
 
-    __slots__ = ("_commands", "_depth", "_name")
+    See `CommandBuffer.group` and `CommandBuffer.on`.
+    """
 
-    def __init__(self, commands: Recorder, name: str) -> None:
+    __slots__ = ("_commands", "group", "queue", "title")
+
+    def __init__(
+        self,
+        commands: Recorder,
+        title: str,
+        *,
+        group: str = "",
+        queue: Any = _SAME,  # noqa: ANN401 - a `Queue`, or None for the executing one
+    ) -> None:
         self._commands = commands
-        self._name = name
-        self._depth = -1
+        self.title = title
+        self.group = group
+        self.queue = queue
 
     def __enter__(self) -> Self:
-        self._commands._recording()
-        if self._depth >= 0:
-            message = f"the group {self._name!r} is open already; make another for a second time"
-            raise InvalidArgumentError(message)
-        self._depth = len(self._commands._groups)
-        self._commands._groups.append(self._name)
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        depth, self._depth = self._depth, -1
-        groups = self._commands._groups
-        balanced = depth == len(groups) - 1 and groups[depth] == self._name
-        if not balanced and kind is None:
-            raise InvalidArgumentError(
-                f"the group {self._name!r} ends while {'/'.join(groups) or 'none'!r} is open; "
-                "groups end in the reverse of the order in which they began"
-            )
-        del groups[depth:]
-
-
-class On:
-    """The context of commands that another queue runs; see `CommandBuffer.on`."""
-
-    __slots__ = ("_commands", "_inside", "_outside", "_queue")
-
-    def __init__(self, commands: Recorder, queue: Any) -> None:  # noqa: ANN401 - a `Queue`, or None
-        self._commands = commands
-        self._queue = queue
-        self._inside = 0  # its place
-        self._outside: tuple[int, DeviceCore] | None = None
-
-    def __enter__(self) -> Self:
-        commands, queue = self._commands, self._queue
-        commands._recording()
-        if self._outside is not None:
-            message = f"{self._name(queue)} is open already; make another for a second time"
-            raise InvalidArgumentError(message)
-        if queue not in commands._queues:
-            commands._queues.append(queue)
-        self._inside = commands._queues.index(queue)
-        self._outside = commands._place, commands._here
-        commands._place = self._inside
-        commands._here = commands._device if queue is None else queue.device
-        commands._open += 1
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        outside, self._outside = self._outside, None
         commands = self._commands
-        if commands._place != self._inside and kind is None:
-            open_one = self._name(commands._queues[commands._place])
-            raise InvalidArgumentError(
-                f"{self._name(self._queue)} ends while {open_one} is open; contexts end in the "
-                "reverse of the order in which they began"
-            )
-        if outside is not None:
-            commands._place, commands._here = outside
-            commands._open -= 1
+        commands._recording()
+        if self in commands._scopes:
+            message = f"the context {self.title} is open already; make another for a second time"
+            raise InvalidArgumentError(message)
+        commands._scopes.append(self)
+        commands._settle_scopes()
+        return self
 
-    def _name(self, queue: Any) -> str:  # noqa: ANN401 - a `Queue`, or None
-        return f"on({self._commands._device._name if queue is None else queue.name})"
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        scopes = self._commands._scopes
+        last = scopes[-1] if scopes else None
+        if last is not self and kind is None:
+            raise InvalidArgumentError(
+                f"the context {self.title} ends while {last.title if last else 'none'} is open; "
+                "contexts end in the reverse of the order in which they began"
+            )
+        if self in scopes:
+            del scopes[scopes.index(self) :]
+        self._commands._settle_scopes()
 
 
 def check_mode(mode: object, features: Iterable[str], device: str) -> str:

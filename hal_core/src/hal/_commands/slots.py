@@ -11,7 +11,7 @@ import numpy as np
 from hal._base.checks import check_index, explain_range
 from hal._commands.hazards import END
 from hal._commands.temporaries import Arena, Life
-from hal._commands.values import Grids, Scalars, ValuePatch, ValueUse, wrong_kind
+from hal._commands.values import Grids, Scalars, ValueUse, wrong_kind
 from hal._memory.core import DeviceCore
 from hal._memory.extent import shape_of
 from hal._memory.storage import Transient
@@ -306,12 +306,12 @@ class Slots(Sequence[Slot]):
         self._needed[index] = max(self._needed[index], size)
         self._alignments[index] = max(self._alignments[index], alignment)
 
-    def need_value(self, command: int, use: ValueUse) -> ValuePatch:
-        """Note that a command uses a slot's number; return the place for it."""
+    def need_value(self, use: ValueUse) -> ValueUse:
+        """Note that a command uses a slot's number; return the use with the place of its bytes."""
         kind = self._kinds[use.slot]
         if kind is None:
             kind = self._kinds[use.slot] = "scalar"
-        return self._values.setdefault(use.slot, _VALUES[kind]()).add(command, use)
+        return self._values.setdefault(use.slot, _VALUES[kind]()).add(use)
 
 
 class _SlotIndexError(InvalidArgumentError, IndexError):

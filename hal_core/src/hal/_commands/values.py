@@ -23,24 +23,16 @@ GRID: Final = -1
 
 
 class ValueUse(NamedTuple):
-    """A dispatch's use of a slot's number: for a parameter, by its index, or for the `GRID`."""
+    """A dispatch's use of a slot's number: for a parameter, by its index, or for the `GRID`.
+
+    For a parameter `start` and `size` say where its bytes are in the table's, once it is recorded.
+    """
 
     slot: int
     place: int
     kernel: Kernel
-
-
-class ValuePatch(NamedTuple):
-    """A place for a slot's number: a command, the slot, and a parameter or `GRID`.
-
-    For a parameter `start` and `size` are where its bytes are in the table's.
-    """
-
-    command: int
-    slot: int
-    place: int
-    start: int
-    size: int
+    start: int = 0
+    size: int = 0
 
 
 class Scalars:
@@ -53,14 +45,14 @@ class Scalars:
         self._forms: dict[str, tuple[int, Kernel, int]] = {}
         self._size = 0
 
-    def add(self, command: int, use: ValueUse) -> ValuePatch:
-        """Note a use; return its place."""
+    def add(self, use: ValueUse) -> ValueUse:
+        """Note a use; return it with the place of its bytes."""
         parameter = use.kernel.signature.parameters[use.place]
         known = self._forms.get(parameter.type)
         if known is None:
             known = self._forms[parameter.type] = self._size, use.kernel, use.place
             self._size += parameter.size
-        return ValuePatch(command, use.slot, use.place, known[0], parameter.size)
+        return use._replace(start=known[0], size=parameter.size)
 
     def convert(self, slot: int, value: object) -> bytes:
         """Return the bytes of a value; raise if it is none for one of the parameters."""
@@ -88,26 +80,25 @@ class Scalars:
 class Grids:
     """The checks of a grid slot: one to three numbers within the limits of its kernels."""
 
-    __slots__ = ("_kernels",)
+    __slots__ = ("_kernel",)
 
     def __init__(self) -> None:
-        self._kernels: list[Kernel] = []
+        self._kernel: Kernel | None = None  # the first one, which errors name
 
-    def add(self, command: int, use: ValueUse) -> ValuePatch:
-        """Note a use; return its place."""
-        if not self._kernels:
-            self._kernels.append(use.kernel)
-        return ValuePatch(command, use.slot, GRID, 0, 0)
+    def add(self, use: ValueUse) -> ValueUse:
+        """Note a use; return it."""
+        self._kernel = self._kernel or use.kernel
+        return use
 
     def convert(self, slot: int, value: object) -> tuple[int, int, int]:
         """Return the three numbers of a grid; raise if it is none."""
         if isinstance(value, Extent):
-            whose = f"kernel {self._kernels[0].name!r}" if self._kernels else "no command"
+            whose = f"kernel {self._kernel.name!r}" if self._kernel else "no command"
             raise _no_number(slot, "a grid", value, whose)
         try:
-            if self._kernels:
-                return check_grid(self._kernels[0], value)
-            return as_three(value, "the grid", 0)
+            if self._kernel is None:
+                return as_three(value, "the grid", 0)
+            return check_grid(self._kernel, value)
         except HalError as error:
             raise placed(f"execute: slot {slot}", error) from error
 

@@ -526,9 +526,9 @@ class Device(DeviceCore):
         context = self._context
         context.harvest()
         for reference in list(self._instances):
-            owner = reference()
-            if owner is not None:
-                owner.pool.trim()
+            pool = reference()
+            if pool is not None:
+                pool.trim()
         context.trim_events(sync.monotonic() + _TRIM_SECONDS, self._heap.reaper.while_open)
         return self._heap.trim(least)
 

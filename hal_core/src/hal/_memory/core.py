@@ -74,7 +74,7 @@ class DeviceCore:
         self._external = External(context)
         # Contexts of the devices whose memory kernels may use, besides ours
         self._access: frozenset[DeviceContext] = frozenset()
-        # References to the owners of the graph instances of living recordings
+        # References to the pools of graph instances of living recordings
         # (`hal._commands.instances`). No `WeakSet`: others add to it while it is copied.
         self._instances: dict[ref[Any], None] = {}
         self._pageable = "pageable_copies" in native.features
