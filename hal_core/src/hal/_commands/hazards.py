@@ -30,72 +30,48 @@ class Access(NamedTuple):
 class _Segment:
     """The last writer of a range of bytes, and its readers since."""
 
-    __slots__ = ("readers", "stop", "writer")
+    __slots__ = ("readers", "writer")
 
-    def __init__(self, stop: int, writer: int, readers: list[int]) -> None:
-        self.stop = stop
+    def __init__(self, writer: int, readers: list[int]) -> None:
         self.writer = writer  # -1: nobody
         self.readers = readers
 
 
 class _Memory:
-    """The touched ranges of one memory: disjoint, in order."""
+    """The segments of one memory, in order; each ends where the next one starts."""
 
     __slots__ = ("segments", "starts")
 
     def __init__(self) -> None:
-        self.starts: list[int] = []
-        self.segments: list[_Segment] = []
-
-    def cut(self, start: int, stop: int) -> tuple[int, int]:
-        """Return the range of indices of the segments inside ``[start, stop)``.
-
-        Splits segments that cross its ends.
-        """
-        first = self._split(start)
-        return first, self._split(stop)
+        self.starts = [0]
+        self.segments = [_Segment(-1, [])]
 
     def _split(self, place: int) -> int:
-        """Split the segment across `place`; return the index of the first one from there on."""
+        """Have a segment start at a place; return its index."""
         starts, segments = self.starts, self.segments
         index = bisect_left(starts, place)
-        if index:
+        if index == len(starts) or starts[index] != place:
             before = segments[index - 1]
-            if before.stop > place:
-                starts.insert(index, place)
-                segments.insert(index, _Segment(before.stop, before.writer, before.readers[:]))
-                before.stop = place
+            starts.insert(index, place)
+            segments.insert(index, _Segment(before.writer, before.readers[:]))
         return index
 
     def read(self, start: int, stop: int, reader: int, covered: int) -> None:
         """Note a reader; `covered` has the bits of its ancestors and its own."""
-        first, last = self.cut(start, stop)
-        fresh: list[tuple[int, _Segment]] = []  # of the bytes untouched so far
-        place = start
-        for index in range(first, last):
-            if self.starts[index] > place:
-                fresh.append((place, _Segment(self.starts[index], -1, [reader])))
-            segment = self.segments[index]
+        first, last = self._split(start), self._split(stop)
+        for segment in self.segments[first:last]:
             readers = segment.readers
             if readers and covered >> readers[-1] & 1:
-                readers[-1] = (
-                    reader  # later commands come after this one, and so after the one replaced
-                )
+                # Later commands come after this one, and so after the one replaced.
+                readers[-1] = reader
             else:
                 readers.append(reader)
-            place = segment.stop
-        if place < stop:
-            fresh.append((place, _Segment(stop, -1, [reader])))
-        for begin, segment in fresh:
-            index = bisect_left(self.starts, begin)
-            self.starts.insert(index, begin)
-            self.segments.insert(index, segment)
 
     def write(self, start: int, stop: int, writer: int) -> None:
         """Note a writer: later users of the bytes need to know no other one."""
-        first, last = self.cut(start, stop)
+        first, last = self._split(start), self._split(stop)
         self.starts[first:last] = [start]
-        self.segments[first:last] = [_Segment(stop, writer, [])]
+        self.segments[first:last] = [_Segment(writer, [])]
 
 
 class Hazards:
@@ -154,8 +130,6 @@ class Hazards:
             return
         starts, segments = kept.starts, kept.segments
         index = bisect_right(starts, start) - 1
-        if index < 0 or segments[index].stop <= start:
-            index += 1
         while index < len(starts) and starts[index] < stop:
             segment = segments[index]
             if writes and segment.readers:
