@@ -65,10 +65,14 @@ class Threads:
                 self.refused += 1
                 message = "can't start new thread"
                 raise RuntimeError(message)
-            self.started.append(thread.name)
+            self.started.append(thread)
             return start(thread)
 
         monkeypatch.setattr(threading.Thread, "start", count)
+
+    def settle(self, name, count):
+        """Wait until so many live; one that was started too many ends at once."""
+        wait_until(lambda: sum(t.name == name and t.is_alive() for t in self.started) == count)
 
 
 def ways(device, ran, path):
@@ -155,16 +159,46 @@ def test_blocking_calls_are_submitted_at_once_and_their_threads_are_bounded_q1(d
     """Q1: thousands of calls that block need no more threads than there are at the most."""
     queue, gate = device.create_queue(ordered=False), hal.create_semaphore()
     calls = [queue.call(gate.wait, 1, LIMIT) for _ in range(1500)]
-    assert len(threads.started) <= _progress._pool._limit == 256
+    threads.settle("hal-host-call", 256)
     gate.signal(1)
     hal.wait_all(calls, 3 * LIMIT)
-    assert threads.started.count("hal-host-call") <= 256
 
 
 def test_calls_that_need_each_other_get_a_thread_each(device):
     """As many may meet at a barrier as there are threads."""
     queue, barrier = device.create_queue(ordered=False), threading.Barrier(100, timeout=LIMIT)
     hal.wait_all([queue.call(barrier.wait) for _ in range(100)], 2 * LIMIT)
+
+
+def test_a_call_that_comes_while_a_thread_is_started_gets_one_q4(monkeypatch, gate):
+    """Q4: the new thread may be in its first call before the thread that started it goes on."""
+    pool, entered, ran = Pool("hal-test", 2), threading.Event(), threading.Event()
+    start = sync.start_thread
+
+    def start_late(name, work):
+        monkeypatch.setattr(sync, "start_thread", start)
+        start(name, work)
+        assert entered.wait(LIMIT)
+        pool.run(ran.set)
+
+    monkeypatch.setattr(sync, "start_thread", start_late)
+    pool.run(lambda: (entered.set(), gate.wait()))
+    assert ran.wait(LIMIT)
+
+
+def test_a_thread_too_many_ends_at_once(monkeypatch):
+    """A caller may start one before the last one has counted itself."""
+    pool, started = Pool("hal-test", 1), []
+
+    def start_later(name, work):
+        started.append(threading.Thread(target=work, daemon=True))
+
+    monkeypatch.setattr(sync, "start_thread", start_later)
+    for _ in range(2):
+        pool.run(list)
+    for thread in started:
+        thread.start()
+    wait_until(lambda: [thread.is_alive() for thread in started].count(True) == 1)
 
 
 def test_blocked_calls_hold_up_no_work_of_ours(device, threads, gate, tmp_path, monkeypatch):
@@ -176,9 +210,9 @@ def test_blocked_calls_hold_up_no_work_of_ours(device, threads, gate, tmp_path, 
     written = device.queue.fill(buffer, 7, wait=buffer.allocation)
     device.queue.read(buffer, hal.File(tmp_path / "file"), wait=written).wait(LIMIT)
     assert (tmp_path / "file").read_bytes() == bytes([7]) * SIZE
+    threads.settle("hal-host-call", 2)
     gate.set()
     hal.wait_all(calls, LIMIT)
-    assert threads.started.count("hal-host-call") == 2
 
 
 def test_allocations_that_wait_take_no_thread_m3(open_probe, threads):

@@ -92,6 +92,7 @@ class Pool:
         self._count = 0  # of threads, and of those in a function
         self._busy = 0
         self._starting = sync.Mark()  # held while a thread is started
+        self._is_wanted = False  # one more
 
     def start(self) -> None:
         """Ensure that at least one thread runs, for good. Raises `OperationError`; no lock held."""
@@ -123,15 +124,23 @@ class Pool:
             self._start_one()
 
     def _start_one(self) -> None:
-        """Start a thread unless another caller does; each counts itself, so no Ctrl-C miscounts."""
-        if not self._starting.locked():
+        """Start a thread, or leave it to the caller that is starting one.
+
+        The thread that is being started cannot serve both: it may have taken its task, and
+        looked for more, before its starter goes on. Each counts itself, so no Ctrl-C miscounts.
+        """
+        self._is_wanted = True
+        while self._is_wanted and not self._starting.locked():
             with self._starting:
+                self._is_wanted = False
                 sync.start_thread(self._name, self._work)
 
     def _work(self) -> None:
         """Work until idle for too long; the last thread stays."""
         task: tuple[Callable[..., object], tuple[Any, ...]] | None
         with self._lock:
+            if self._count == self._limit:
+                return  # others were started before they had counted themselves
             self._count += 1
         while True:
             gate = sync.Lock()
