@@ -51,7 +51,8 @@ static bool retire_deep(PyObject *queue, struct drops *drops, long long wanted, 
 /* Return whether an operation is a dealloca that has given nothing back: `Deallocation._let_go` has it done. */
 static bool is_late(PyObject *operation) {
   if (Py_TYPE(operation) != engine.Deallocation) return false;
-  return !is_none(get(get(operation, Operation__resources), Give__storage), Storage__ticket);
+  PyObject *storages = get(get(operation, Operation__resources), Give_storages);
+  return !is_none(PyTuple_GET_ITEM(storages, 0), Storage__ticket);
 }
 
 /* Return whether the oldest operation of a queue may retire, and nobody is to be told of it. */

@@ -198,7 +198,7 @@
   X(SegmentPool, unit)                                                                             \
   X(DriverMemory, at_hand)                                                                         \
   X(DriverMemory, is_async)                                                                        \
-  X(Give, _storage)                                                                                \
+  X(Give, storages)                                                                                \
   X(DriverMemory, is_visible)                                                                      \
   X(Reaper, doomed)                                                                                \
   X(Reaper, late)                                                                                  \

@@ -375,8 +375,8 @@ RESOURCES = (
         ["memory/test_dealloca.py::test_a_dealloca_keeps_the_memory_until_it_has_run_m3"],
         (
             "hal._buffers.alloca",
-            "    payload = _payload(Give(storage), storage)\n",
-            "    payload = _payload(Give(storage), storage)\n    storage.uses = []\n    storage.source and storage._heap.order.give(storage, storage.source)\n",
+            "    payload = _payload(Give((storage,)), storage)\n",
+            "    payload = _payload(Give((storage,)), storage)\n    storage.uses = []\n    storage.source and storage._heap.order.give(storage, storage.source)\n",
         ),
     ),
     (

@@ -25,8 +25,8 @@ from hal._engine.submission import Submission
 from hal._engine.submitting import submit
 from hal._engine.wait_lists import Signals, check_signals
 from hal._memory.access import check_buffer
-from hal._memory.extent import check_allocation, no_address
-from hal._memory.replay import Housed
+from hal._memory.extent import check_allocation
+from hal._memory.replay import Give, Take
 from hal._memory.storage import Transient, note_uses
 from hal.errors import HalError, InvalidArgumentError, OperationError, OutOfMemoryError
 from hal.native import MemoryType
@@ -56,7 +56,7 @@ def alloca(
     length, index, element, shape = check_allocation(size, dtype, memory, "alloca")
     (storage,) = transients(device, (length or 1,), index)
     buffer = Buffer(device, storage, 0, length, element, shape)
-    submission = submit(queue, "alloca", _payload(_Take((storage,)), storage), wait, signal)
+    submission = submit(queue, "alloca", _payload(Take((storage,)), storage), wait, signal)
     buffer._allocation = storage.source = submission
     return buffer
 
@@ -99,7 +99,7 @@ def dealloca(
     if type(signal) is not tuple or signal:
         signal = check_signals(signal)
         _check_reachable(storage.source, signal)
-    payload = _payload(Give(storage), storage)
+    payload = _payload(Give((storage,)), storage)
     submission = submit(queue, "dealloca", payload, wait, signal, False, Deallocation)  # noqa: FBT003
     buffer._end()
     if storage.parts is not None:
@@ -124,7 +124,7 @@ def housing(blocks: tuple[Transient, ...]) -> tuple[Payload, Payload]:
 
     For an execution of several parts, which all come between the two (`Housed` does both).
     """
-    return _payload(_Take(blocks), blocks[0]), _payload(_GiveAll(blocks), blocks[0])
+    return _payload(Take(blocks), blocks[0]), _payload(Give(blocks), blocks[0])
 
 
 def _check_reachable(source: Submission, signals: tuple[Timepoint, ...]) -> None:
@@ -155,64 +155,10 @@ class Deallocation(Submission):
         plan = self._resources
         super()._let_go()
         # Without a ticket it was given back, or the alloca failed; without a plan it was refused.
-        if isinstance(plan, Give) and plan._storage._ticket is not None and self._state >= DONE:
-            plan._storage._heap.reaper.leave(plan._storage)
-
-
-class _Take(Plan):
-    """The operation that reserves the memory of an alloca, or of an execution: all or nothing."""
-
-    __slots__ = ("_storages",)
-
-    def __init__(self, storages: tuple[Transient, ...]) -> None:
-        self.left = 1
-        self.is_starved = False
-        self._storages = storages
-
-    def issue(self, operation: Operation, most: int) -> int:  # noqa: ARG002 - it is one call
-        """Reserve it, or report that there is none."""
-        storages = self._storages
-        self.is_starved = not storages[0]._heap.order.take(operation, storages)
-        self.left = 0
-        return 1
-
-
-class Give(Plan):
-    """The operation that gives the memory of an alloca back."""
-
-    __slots__ = ("_storage",)
-
-    def __init__(self, storage: Transient) -> None:
-        self.left = 1
-        self.is_starved = False
-        self._storage = storage
-
-    def issue(self, operation: Operation, most: int) -> int:  # noqa: ARG002 - it is one call
-        """Give it back, if there is any: a failed alloca may be given back, too."""
-        storage = self._storage
-        source = storage.source
-        if storage.address is None and source is not None and source._state <= DONE:
-            raise no_address(storage, OperationError)
-        storage._heap.order.give(storage, operation)
-        self.left = 0
-        return 1
-
-
-class _GiveAll(Plan):
-    """The operation that gives the memory of an execution's temporaries back."""
-
-    __slots__ = ("_storages",)
-
-    def __init__(self, storages: tuple[Transient, ...]) -> None:
-        super().__init__(1)
-        self._storages = storages
-
-    def issue(self, operation: Operation, most: int) -> int:  # noqa: ARG002 - it counts as one
-        """Give it back."""
-        for storage in self._storages:
-            storage._heap.order.give(storage, operation)
-        self.left = 0
-        return 1
+        if isinstance(plan, Give) and self._state >= DONE:
+            (storage,) = plan.storages
+            if storage._ticket is not None:
+                storage._heap.reaper.leave(storage)
 
 
 def run_housed(
@@ -236,10 +182,8 @@ def run_housed(
 def storages_of(operation: Operation) -> tuple[Transient, ...]:
     """Return the storages that a starved operation wants memory for."""
     plan = operation._function if operation._function is not None else operation._arguments[0]
-    if isinstance(plan, Housed):
-        return plan.blocks
-    assert isinstance(plan, _Take)  # noqa: S101 - nothing else starves
-    return plan._storages
+    assert isinstance(plan, Take)  # noqa: S101 - nothing else starves
+    return plan.storages
 
 
 class Provider(MemoryProvider):

@@ -14,7 +14,7 @@ import numpy as np
 
 from hal._base import speedups
 from hal._buffers import buffer
-from hal._buffers.alloca import Deallocation, Give
+from hal._buffers.alloca import Deallocation
 from hal._buffers.buffer import Buffer
 from hal._commands.command_buffer import CommandBuffer
 from hal._commands.instances import Instance, InstancePool, Lease, Replica
@@ -41,6 +41,7 @@ from hal._memory.driver_memory import DriverMemory
 from hal._memory.extent import DEALLOCATED, Extent
 from hal._memory.heap import Heap
 from hal._memory.reaper import Reaper
+from hal._memory.replay import Give
 from hal._memory.segment_pool import RECENT, Piece, Segment, SegmentPool
 from hal._memory.storage import MANY_USES, Handle, Storage, Transient
 from hal._memory.usage import DISPATCH, READ, TRANSFER_SOURCE, TRANSFER_TARGET, WRITE

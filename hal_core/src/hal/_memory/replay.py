@@ -1,14 +1,16 @@
-"""Plans that touch memory: calls issued in parts, executions with temporaries (Q1, M3)."""
+"""Plans that touch memory: calls issued in parts, and memory taken and given back (Q1, M3)."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
 
-from hal._engine.operation import Operation
+from hal._engine.operation import DONE, Operation
 from hal._engine.plan import Plan
 from hal._engine.visits import Visit
+from hal._memory.extent import no_address
 from hal._memory.storage import Transient
+from hal.errors import OperationError
 
 
 class Replay(Plan):
@@ -40,28 +42,68 @@ class Replay(Plan):
         return count
 
 
-class Housed(Plan):
+class Take(Plan):
+    """The operation that reserves the memory of an alloca, or of an execution: all or nothing."""
+
+    __slots__ = ("storages",)
+
+    def __init__(self, storages: tuple[Transient, ...]) -> None:
+        self.left = 1
+        self.is_starved = False
+        self.storages = storages
+
+    def issue(self, operation: Operation, most: int) -> int:  # noqa: ARG002 - it is one call
+        """Reserve it, or report that there is none."""
+        storages = self.storages
+        self.is_starved = not storages[0]._heap.order.take(operation, storages)
+        self.left = 0
+        return 1
+
+
+class Give(Plan):
+    """The operation that gives the memory of an alloca, or of an execution, back."""
+
+    __slots__ = ("storages",)
+
+    def __init__(self, storages: tuple[Transient, ...]) -> None:
+        self.left = 1
+        self.is_starved = False
+        self.storages = storages
+
+    def issue(self, operation: Operation, most: int) -> int:  # noqa: ARG002 - it is one call
+        """Give it back, if there is any: a failed alloca may be given back, too."""
+        for storage in self.storages:
+            source = storage.source
+            if storage.address is None and source is not None and source._state <= DONE:
+                raise no_address(storage, OperationError)
+            storage._heap.order.give(storage, operation)
+        self.left = 0
+        return 1
+
+
+class Housed(Take):
     """An execution with temporaries, whose memory it reserves before it and gives back behind."""
 
-    __slots__ = ("arguments", "blocks", "inner")
+    __slots__ = ("arguments", "inner")
 
     def __init__(
         self,
-        blocks: tuple[Transient, ...],
+        storages: tuple[Transient, ...],
         inner: Callable[..., object] | Plan,
         arguments: tuple[Any, ...],
     ) -> None:
-        super().__init__(inner.left if isinstance(inner, Plan) else 1)
-        self.blocks = blocks
+        super().__init__(storages)
+        if isinstance(inner, Plan):
+            self.left = inner.left
         self.inner = inner
         self.arguments = arguments
 
     def issue(self, operation: Operation, most: int) -> int:
         """Reserve the memory with the first part, and give it back with the last one."""
-        blocks, inner = self.blocks, self.inner
-        order = blocks[0]._heap.order
-        if blocks[-1]._ticket is None:
-            self.is_starved = not order.take(operation, blocks)
+        storages, inner = self.storages, self.inner
+        order = storages[0]._heap.order
+        if storages[-1]._ticket is None:
+            self.is_starved = not order.take(operation, storages)
             if self.is_starved:
                 return 0
         if isinstance(inner, Plan):
@@ -71,6 +113,6 @@ class Housed(Plan):
             inner(operation._queue._stream, *self.arguments)
             made, self.left = 1, 0
         if not self.left:
-            for block in blocks:
-                order.give(block, operation)
+            for storage in storages:
+                order.give(storage, operation)
         return made

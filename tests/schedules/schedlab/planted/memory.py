@@ -23,8 +23,8 @@ MEMORY = (
         (
             Patch(
                 "_buffers.alloca",
-                "    payload = _payload(Give(storage), storage)\n",
-                "    payload = _payload(Give(storage), storage)\n"
+                "    payload = _payload(Give((storage,)), storage)\n",
+                "    payload = _payload(Give((storage,)), storage)\n"
                 "    storage.uses = []\n"
                 "    storage.source and storage._heap.order.give(storage, storage.source)\n",
             ),
