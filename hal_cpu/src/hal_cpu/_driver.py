@@ -15,7 +15,7 @@ import platform
 import struct
 import sys
 from collections.abc import Callable
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from hal.errors import BackendUnavailableError, OperationError
 from hal.native import CallTable
@@ -33,6 +33,9 @@ GRAPH: Final = 9
 
 SLOTS: Final = 1 << 12
 """What a stream's handle is divided by: the rest is its slot, which is less."""
+
+_INT, _SIZE, _U32, _U64 = ctypes.c_int, ctypes.c_size_t, ctypes.c_uint32, ctypes.c_uint64
+_POINTER, _LETTERS = ctypes.c_void_p, ctypes.c_char_p
 
 ENDED: Final = 2**64 - 1
 """The value in the place of an event that was destroyed."""
@@ -253,35 +256,17 @@ def load_runtime() -> Runtime:
     keep_lock = ctypes.PyDLL(library.path, handle=library.handle)
 
     free_lock.hal_cpu_start(_system.processor_count())
-    streams, events = ctypes.c_int(), ctypes.c_int()
-    free_lock.hal_cpu_progress.restype = ctypes.c_void_p
-    progress = free_lock.hal_cpu_progress(ctypes.byref(streams))
-    free_lock.hal_cpu_events.restype = ctypes.c_void_p
-    records = free_lock.hal_cpu_events(ctypes.byref(events))
-    free_lock.hal_cpu_mailboxes.restype = ctypes.c_void_p
-    boxes = ctypes.c_int()
-    mailboxes = free_lock.hal_cpu_mailboxes(ctypes.byref(boxes))
-    free_lock.hal_cpu_synchronize.argtypes = (ctypes.c_uint32, ctypes.c_uint64, ctypes.c_int64)
-    free_lock.hal_cpu_allocate.argtypes = (ctypes.c_uint64,)
-    free_lock.hal_cpu_allocate.restype = ctypes.c_void_p
-    free_lock.hal_cpu_free.argtypes = (ctypes.c_void_p,)
-    free_lock.hal_cpu_free.restype = None
-    _declare_graphs(free_lock)
-    free_lock.hal_cpu_fault.argtypes = (
-        *(ctypes.c_uint32, ctypes.c_uint64, ctypes.c_void_p, ctypes.c_uint64),
-    )
-    free_lock.hal_cpu_fault.restype = None
-    free_lock.hal_cpu_forget_faults.argtypes = (ctypes.c_uint32, ctypes.c_uint64)
-    free_lock.hal_cpu_forget_faults.restype = None
+    for name, (result, arguments) in _FUNCTIONS.items():
+        function = getattr(free_lock, f"hal_cpu_{name}")
+        function.restype, function.argtypes = result, arguments
     keep_lock.hal_cpu_fence.restype = None
     # No argtypes here: ctypes passes a small int and bytes faster without.
     keep_lock.hal_cpu_enqueue.restype = ctypes.c_int
     keep_lock.hal_cpu_graph_update.restype = ctypes.c_int
-    letters = (ctypes.c_ubyte * (64 * boxes.value)).from_address(mailboxes)
     return Runtime(
-        progress=_words(progress, 16 * streams.value),
-        events=_words(records, events.value),
-        mailboxes=memoryview(letters).cast("B"),
+        progress=_table(free_lock, "progress", 16),
+        events=_table(free_lock, "events", 1),
+        mailboxes=_table(free_lock, "mailboxes", 8).cast("B"),
         enqueue=keep_lock.hal_cpu_enqueue,
         create_stream=free_lock.hal_cpu_stream_create,
         destroy_stream=free_lock.hal_cpu_stream_destroy,
@@ -303,9 +288,26 @@ def load_runtime() -> Runtime:
     )
 
 
-def _words(address: int, count: int) -> memoryview:
-    """Return words of 64 bits of the runtime's memory."""
-    return memoryview((ctypes.c_uint64 * count).from_address(address)).cast("B").cast("Q")
+_FUNCTIONS: Final[dict[str, tuple[Any, tuple[Any, ...]]]] = {
+    "synchronize": (_INT, (_U32, _U64, ctypes.c_int64)),
+    "allocate": (_POINTER, (_U64,)),
+    "free": (None, (_POINTER,)),
+    "fault": (None, (_U32, _U64, _POINTER, _U64)),
+    "forget_faults": (None, (_U32, _U64)),
+    "graph_create": (_SIZE, (_U32, _LETTERS, _LETTERS, _LETTERS, _POINTER)),
+    "graph_destroy": (None, (_POINTER,)),
+    "graph_instantiate": (_SIZE, (_POINTER, _U64)),
+    "graph_instance_destroy": (None, (_POINTER,)),
+}
+"""The result and the arguments of functions that take or return more than an ``int``."""
+
+
+def _table(library: ctypes.CDLL, name: str, words: int) -> memoryview:
+    """Return a table of the runtime's in words of 64 bits, of which each entry has so many."""
+    find, count = getattr(library, f"hal_cpu_{name}"), ctypes.c_int()
+    find.restype = _POINTER
+    address = find(ctypes.byref(count))
+    return memoryview((_U64 * (words * count.value)).from_address(address)).cast("B").cast("Q")
 
 
 def _call_table(library: Library) -> CallTable:
@@ -313,16 +315,3 @@ def _call_table(library: Library) -> CallTable:
     functions = (*CallTable._fields[: CallTable._fields.index("current")], "update_launch", "copy")
     addresses = {field: find_symbol(library, f"hal_cpu_{field}") for field in functions}
     return CallTable(**addresses, current=0, context=0, not_ready=errno.EAGAIN)
-
-
-def _declare_graphs(library: ctypes.CDLL) -> None:
-    """Declare the types of the functions of graph.h."""
-    pointer, word, letters = ctypes.c_void_p, ctypes.c_uint32, ctypes.c_char_p
-    for name, result, arguments in (
-        ("create", ctypes.c_size_t, (word, letters, letters, letters, pointer)),
-        ("destroy", None, (pointer,)),
-        ("instantiate", ctypes.c_size_t, (pointer, ctypes.c_uint64)),
-        ("instance_destroy", None, (pointer,)),
-    ):
-        function = getattr(library, f"hal_cpu_graph_{name}")
-        function.restype, function.argtypes = result, arguments
