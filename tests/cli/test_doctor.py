@@ -245,3 +245,11 @@ def test_with_nothing_installed_it_says_what_to_install(capsys, installed):
     installed()
     assert run(["doctor"]) == 0
     assert "pip install ./hal_cpu" in capsys.readouterr().out
+
+
+def test_it_does_not_say_to_install_what_is_installed(capsys, installed):
+    installed(("cpu", "unavailable", "no compiler; pip install ziglang"))
+    assert run(["doctor"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert "cpu unavailable: no compiler; pip install ziglang" in lines
+    assert lines[-1] == "No device."

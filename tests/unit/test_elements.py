@@ -17,6 +17,7 @@ FITTING = {
     "u8": ["i1", "u1", "f8", "?", STRUCTURE],
     "bool": ["?", "i1", "u1"],
     "bytes[16]": [STRUCTURE, "f4", "c16", "u1"],
+    "bytes[4]": ["f2", [("bfloat16", "<u2")]],  # half2, __nv_bfloat162
 }
 REFUSED = {
     "f32": ["f8", "f2", "i4", ">f4", "c8", "?", "i1", STRUCTURE, "M8[s]"],

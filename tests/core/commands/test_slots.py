@@ -11,9 +11,7 @@ from core_harness import LIMIT
 import hal
 from hal._commands.instances import _copy_block
 from hal._programs.parameters import Parameter
-from hal.errors import (
-    InvalidArgumentError,
-)
+from hal.errors import ArgumentTypeError, InvalidArgumentError
 
 SOURCE = """
 __global__ void add(const int *x, int *y, int amount) {
@@ -154,3 +152,9 @@ def test_a_kernel_touches_all_that_is_bound_c2(compiled, mode):
     done.wait(LIMIT)
     with pytest.raises(InvalidArgumentError, match="shares bytes"):
         device.queue.execute(commands, bindings=[whole.subspan(0, 68), whole.subspan(64, 64)])
+
+
+def test_a_kind_that_is_none_is_refused_with_those_that_are_c3(compiled):
+    device, _ = compiled
+    with pytest.raises(ArgumentTypeError, match=r"slot 1: 'scaler' is no numpy dtype.*'scalar'"):
+        device.record(slots=[np.float32, "scaler"])

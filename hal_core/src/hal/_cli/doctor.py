@@ -90,9 +90,9 @@ def doctor(
     else:
         _show_backends(out, backends)
         if not wanted:
-            out.print(
-                "No device; pip install ./hal_cpu, in a clone of hal, brings one for every machine."
-            )
+            cure = "; pip install ./hal_cpu, in a clone of hal, brings one for every machine"
+            has_cpu = any(backend.name == "cpu" for backend in backends)
+            out.print(f"No device{'' if has_cpu else cure}.")
         elif passed:
             out.print(f"[bold green]passed[/]: {_count(len(wanted), 'device')} checked")
         else:

@@ -176,7 +176,11 @@ class Slots(Sequence[Slot]):
             is_value = type(dtype) is str and size is None and dtype in _VALUES
             known = dtype if is_value else None if dtype is _COUNTED else "buffer"
             self._kinds.append(known)
-            kind = as_dtype(dtype if known == "buffer" else np.uint8)
+            try:
+                kind = as_dtype(dtype if known == "buffer" else np.uint8)
+            except ArgumentTypeError as error:
+                message = f"{what}: {error}, and neither of the kinds 'scalar' and 'grid'"
+                raise ArgumentTypeError(message) from error.__cause__
             shape_of(0, kind, what)
             self._dtypes.append(kind)
             self._devices.append(owner)

@@ -59,7 +59,8 @@ def fits(element: str, dtype: np.dtype[Any]) -> bool:
         return _is_raw(dtype) or _is_alike(wanted, dtype)
     match = _STRUCTURE.fullmatch(element)
     # Vectors of numbers are structures in C++, so only another structure is surely wrong.
-    return match is None or dtype.fields is None or dtype.itemsize == int(match[1])
+    is_structure = dtype.fields is not None and not bfloat16.is_bfloat16(dtype)
+    return match is None or not is_structure or dtype.itemsize == int(match[1])
 
 
 @functools.lru_cache(maxsize=1024)

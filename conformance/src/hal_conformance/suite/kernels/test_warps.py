@@ -18,6 +18,10 @@ SOURCE = """
 #include <cuda_fp16.h>
 namespace cg = cooperative_groups;
 
+__device__ int sum_of(cg::thread_block_tile<8> tile, int v) {
+  for (unsigned int by = tile.size() / 2; by > 0; by /= 2) v += tile.shfl_xor(v, by);
+  return v;
+}
 __global__ void HAL_BLOCK(128) shuffles(const int *x, int *a, double *b, float *c, int *width) {
   const int i = threadIdx.x, v = x[i];
   a += 4 * i;
@@ -51,8 +55,7 @@ __global__ void HAL_BLOCK(128) sums(const int *x, int *y, int *total) {
     for (int i = 0; i < 128 / warpSize; i++) atomicAdd(total, parts[i]);
   cg::thread_block block = cg::this_thread_block();
   auto tile = cg::tiled_partition<8>(block);
-  int w = x[block.thread_rank()];
-  for (unsigned int by = tile.size() / 2; by > 0; by /= 2) w += tile.shfl_xor(w, by);
+  int w = sum_of(tile, x[block.thread_rank()]);
   block.sync();
   y += 2 * threadIdx.x;
   y[0] = w + 1000 * (int)tile.thread_rank();

@@ -38,10 +38,13 @@ struct thread_block {
 
 HAL_GROUP_FUNCTION thread_block this_thread_block() { return thread_block(); }
 
-// Its parent, the second parameter, is forgotten.
+// Its parent, the second parameter, is forgotten: a tile of any is one of none, as functions take it.
 template <unsigned int N, typename P = void> struct thread_block_tile {
   static_assert(N >= 1 && N <= 8 * sizeof(mask_of_warp) && (N & (N - 1)) == 0,
                 "a tile has 1, 2, 4, ... threads, and no more than a warp");
+
+  thread_block_tile() = default;
+  template <typename Q> HAL_GROUP_METHOD thread_block_tile(const thread_block_tile<N, Q> &) {}
 
   HAL_GROUP_METHOD unsigned int thread_rank() const { return rank_in_block() % N; }
   HAL_GROUP_METHOD static constexpr unsigned int size() { return N; }
