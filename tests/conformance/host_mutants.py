@@ -71,7 +71,7 @@ HOST = (
         ["semaphores/test_await.py::test_a_cancelled_await_leaves_nothing_behind_s8"],
         (
             "hal._engine.awaiting",
-            "            progress.act(_forget, waiter, None)\n            raise\n",
+            "            progress.act(waiter._cancel, None, None)\n            raise\n",
             "            raise\n",
         ),
     ),

@@ -72,9 +72,9 @@ QUEUES = (
         "a cancelled task leaves its submission in line",
         ["queues/test_cancel.py::test_a_cancelled_task_cancels_if_asked_q7"],
         (
-            "hal._engine.awaiting",
-            "            if not submission.cancel() and (reason",
-            "            if not submission and (reason",
+            "hal._engine.submission",
+            "            if not submission.cancel() and submission._state < DONE:",
+            "            if submission._state < DONE:",
         ),
     ),
     (

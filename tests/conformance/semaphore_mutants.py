@@ -137,8 +137,8 @@ SEMAPHORES = (
         ["semaphores/test_callbacks.py::test_a_callback_comes_once_s8"],
         (
             "hal._engine.semaphore",
-            "        function, callback._function = callback._function, None\n",
-            "        function = callback._function\n",
+            "            function, self._function = self._function, None\n",
+            "            function = self._function\n",
         ),
         (
             "hal._engine.semaphore",

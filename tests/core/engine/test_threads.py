@@ -30,11 +30,11 @@ def test_the_progress_thread_asks_soon_for_what_no_driver_will_tell_in_time(
     monkeypatch, states, seconds
 ):
     """It does not sleep long because of a refused notification, or one for later work."""
-    progress, bell = _progress._Progress(), sync.Doorbell()
+    progress, bell = _progress._Progress("hal-progress"), sync.Doorbell()
     progress._watched = dict.fromkeys(range(len(states)))
     monkeypatch.setattr(_progress, "harvest", lambda *_: None)
     monkeypatch.setattr(_progress, "serve", lambda queue, *_: states[queue])
-    pause = _progress.act(lambda step, *_: progress.turn(step, bell, was_rung=True), None, None)
+    pause = _progress.act(progress.turn, bell, True)  # noqa: FBT003
     assert pause == seconds
     assert len(progress._watched) == len(states) - states.count(Notifier.IDLE)
 

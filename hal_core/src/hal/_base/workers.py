@@ -25,8 +25,8 @@ _LONG_SECONDS: Final = 3600.0
 """How long a thread that stays sleeps at a time."""
 
 
-class Dispatcher:
-    """One thread that calls functions one after another, in the order they came."""
+class Helper:
+    """A thread of ours that starts on first need, and sleeps at a doorbell until it is woken."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -34,14 +34,13 @@ class Dispatcher:
 
     def renew(self) -> None:
         """Start over, without a thread."""
-        self._calls: deque[tuple[Callable[..., object], tuple[Any, ...]]] = deque()
         self._starting = sync.Lock()
         self._bell: sync.Doorbell | None = None
 
     def start(self) -> None:
         """Start the thread unless it runs, or is being started. Raises `OperationError`."""
         if self._bell is not None or self._starting.locked():
-            return  # it looks for calls before it sleeps
+            return  # it looks for work before it sleeps
         with self._starting:
             if self._bell is None:
                 bell = sync.Doorbell()
@@ -49,21 +48,39 @@ class Dispatcher:
                 self._bell = bell  # only now: if the start failed, the next caller tries again
                 bell.ring()
 
+    def wake(self) -> None:
+        """Have the thread look for work. Never blocks, raises nothing; any thread, no lock held."""
+        bell = self._bell
+        if bell is not None:
+            bell.ring()
+            return
+        with contextlib.suppress(Exception):  # the next caller starts it
+            self.start()
+
+    def _is_mine(self, bell: sync.Doorbell) -> bool:
+        """Return whether the thread goes on; False if its start broke off and another one runs."""
+        return self._bell is None or self._bell is bell
+
+    def _run(self, bell: sync.Doorbell) -> None:
+        """Work as long as `_is_mine`; the whole life of the thread."""
+        raise NotImplementedError
+
+
+class Dispatcher(Helper):
+    """One thread that calls functions one after another, in the order they came."""
+
+    def renew(self) -> None:
+        """Start over, without a thread."""
+        super().renew()
+        self._calls: deque[tuple[Callable[..., object], tuple[Any, ...]]] = deque()
+
     def append(self, function: Callable[..., object], *arguments: object) -> None:
         """Append a call; takes no lock, so the caller may hold one. `wake` follows."""
         self._calls.append((function, arguments))
 
-    def wake(self) -> None:
-        """Have the appended calls made; never blocks. Any thread, no lock held."""
-        if self._bell is None:
-            with contextlib.suppress(HalError):  # a later start of the thread finds them
-                self.start()
-        if self._bell is not None:
-            self._bell.ring()
-
     def _run(self, bell: sync.Doorbell) -> None:
         calls = self._calls
-        while self._bell in {None, bell}:  # else its start was broken off, and another one runs
+        while self._is_mine(bell):
             while calls:
                 function, arguments = calls.popleft()
                 _call(function, arguments)
@@ -108,7 +125,7 @@ class Pool:
     def _serve(self) -> None:
         """Wake a thread for pending work, or start one; each woken thread wakes the next."""
         with self._lock:
-            while True:
+            while True:  # a condition here would be compiled without the exit of the `with`
                 if not self._idle:
                     break
                 gate = self._idle[-1]

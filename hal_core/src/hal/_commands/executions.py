@@ -85,7 +85,7 @@ class Execution(Submission):
 
     _first: Submission
 
-    def _cancel(self, step: Step) -> None:
+    def _cancel(self, step: Step, *_: None) -> None:
         """Cancel all of it, unless parts may be issued: all of those wait for the first one."""
         with timelines.lock:
             if self._first._state <= STARVED:

@@ -14,14 +14,14 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections.abc import Callable, Generator
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from hal._base import sync
 from hal._base.failures import fresh
 from hal._base.workers import report
 from hal._engine import progress, timelines, waiting
-from hal._engine.timelines import WAKE, Timeline, Work
-from hal.errors import HalError, UnimplementedError
+from hal._engine.timelines import WAKE, Work
+from hal.errors import UnimplementedError
 
 if TYPE_CHECKING:
     from hal._engine.semaphore import Semaphore
@@ -64,52 +64,13 @@ class Reached:
         except GeneratorExit:
             # The collector closes abandoned coroutines, wherever it runs: also on a thread
             # that holds the timeline lock, which must not be taken here (I10).
-            progress.cancel_later(waiter)
+            progress.put_last(waiter._cancel, None, None)
             raise
         except BaseException:
-            progress.act(_forget, waiter, None)
+            progress.act(waiter._cancel, None, None)
             raise
         if semaphore._failure is not None:
             raise fresh(semaphore._failure)
-
-
-class Cancellable(Protocol):
-    """A submission, as its await needs it."""
-
-    def __await__(self) -> Awaiting:
-        """Await its end."""
-
-    def cancel(self) -> bool:
-        """Cancel it unless it was issued."""
-
-    def _cancel(self, step: Step) -> object:
-        """Cancel it inside a step."""
-
-    def _explain_issued(self) -> str:
-        """Tell why it was not cancelled; empty if it has ended."""
-
-
-class OrCancel:
-    """An awaitable for a submission's end, which cancels it if the task is cancelled."""
-
-    __slots__ = ("_submission",)
-
-    def __init__(self, submission: Cancellable) -> None:
-        self._submission = submission
-
-    def __await__(self) -> Awaiting:
-        submission = self._submission
-        try:
-            yield from submission.__await__()
-        except GeneratorExit:
-            progress.cancel_later(submission)
-            raise
-        except HalError:
-            raise  # it has ended
-        except BaseException as interruption:
-            if not submission.cancel() and (reason := submission._explain_issued()):
-                interruption.add_note(reason)
-            raise
 
 
 def polled(look: Callable[[float], bool]) -> Generator[Any, None, bool]:
@@ -144,14 +105,41 @@ def _library() -> Any:  # noqa: ANN401 - a library that hal does not depend on
     return None
 
 
-class _Waiter:
-    """A task that sleeps until a value is reached or its semaphore has failed."""
+class Registration:
+    """What is told once a semaphore's value is reached, or the semaphore has failed."""
 
-    __slots__ = ("_is_awake", "_semaphore", "_tell", "_value")
+    __slots__ = ("_semaphore", "_value")
 
     def __init__(self, semaphore: Semaphore, value: int) -> None:
         self._semaphore = semaphore
         self._value = value
+
+    def _register(self, step: Step, *_: None) -> None:
+        """Register, or be told at once; inside a step."""
+        semaphore, value, work = self._semaphore, self._value, step.work
+        with timelines.lock:
+            if semaphore._failure is not None or semaphore._value >= value:
+                self._notice(0, work)
+            else:
+                semaphore._until_reached(value, work).watch(value, self, 0)
+
+    def _cancel(self, _: Step, *__: None) -> bool:
+        """Leave no registration behind, inside a step; return whether there was one."""
+        with timelines.lock:
+            return self._semaphore._forget(self._value, self)
+
+    def _notice(self, index: int, work: Work) -> None:
+        """Be told; as of a `hal._engine.timelines.Watcher`."""
+        raise NotImplementedError
+
+
+class _Waiter(Registration):
+    """A task that sleeps until then."""
+
+    __slots__ = ("_is_awake", "_tell")
+
+    def __init__(self, semaphore: Semaphore, value: int) -> None:
+        super().__init__(semaphore, value)
         self._tell: Callable[[], object]
         self._is_awake = False  # changed by the loop's thread only
 
@@ -168,7 +156,7 @@ class _Waiter:
                     future.set_result(None)
 
             self._tell = lambda: loop.call_soon_threadsafe(settle)
-            progress.act(_register, self, None)
+            progress.act(self._register, None, None)
             yield from future
             return
         task = trio.lowlevel.current_task()
@@ -184,7 +172,7 @@ class _Waiter:
             return trio.lowlevel.Abort.SUCCEEDED
 
         self._tell = lambda: token.run_sync_soon(resume)
-        progress.act(_register, self, None)
+        progress.act(self._register, None, None)
         yield from trio.lowlevel.wait_task_rescheduled(abort).__await__()
 
     def open(self) -> None:
@@ -198,21 +186,3 @@ class _Waiter:
 
     def _notice(self, index: int, work: Work) -> None:  # noqa: ARG002 - one wait only
         work.append((WAKE, self))
-
-    def _cancel(self, _: Step) -> bool:
-        """Leave no registration behind, inside a step."""
-        with timelines.lock:
-            return Timeline._forget(self._semaphore, self._value, self)
-
-
-def _register(step: Step, waiter: _Waiter, _: None) -> None:
-    semaphore, value, work = waiter._semaphore, waiter._value, step.work
-    with timelines.lock:
-        if semaphore._failure is not None or semaphore._value >= value:
-            waiter._notice(0, work)
-        else:
-            semaphore._until_reached(value, work).watch(value, waiter, 0)
-
-
-def _forget(step: Step, waiter: _Waiter, _: None) -> bool:
-    return waiter._cancel(step)

@@ -14,13 +14,12 @@ sleeping host waiters, backlogs and frees. It runs no user code.
 from __future__ import annotations
 
 import contextlib
-import functools
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from hal._base import sync
-from hal._base.workers import Dispatcher, Pool, report
+from hal._base.workers import Dispatcher, Helper, Pool, report
 from hal._engine import steps, timelines
 from hal._engine.backlog import release
 from hal._engine.ending import disown, end_pending
@@ -51,20 +50,6 @@ if TYPE_CHECKING:
     from hal._engine.stream import StreamQueue
 
 
-class Reapable(Protocol):
-    """An owner of something that a finaliser left to be freed."""
-
-    def reap(self) -> None:
-        """Free it; a native free may block until its device is idle."""
-
-
-class Cancellable(Protocol):
-    """An object that is queued, or registered for a value."""
-
-    def _cancel(self, step: Step) -> object:
-        """Cancel it inside a step."""
-
-
 _T = TypeVar("_T")
 _A = TypeVar("_A")
 _B = TypeVar("_B")
@@ -77,10 +62,6 @@ _NET_SECONDS: Final = 0.1
 
 _SHORT_SECONDS: Final = 0.001
 """Sleep while a notification for earlier work stands behind one for later work."""
-
-_REAP: Final = 100
-_UNHOOK: Final = 101
-"""The kinds of a heap to be reaped and of something to be cancelled; others: `timelines`."""
 
 dispatcher = Dispatcher("hal-dispatcher")
 """Runs callbacks, in the order in which they are appended."""
@@ -127,7 +108,7 @@ def act(function: Callable[[Step, _A, _B], _T], first: _A, second: _B) -> _T:
             # is repaired at once, if there is room on the stack. An interrupt in here loses
             # nothing.
             _broken.append(step)
-            _progress.ring()
+            _progress.wake()
             if function is not _nothing:
                 with contextlib.suppress(Exception):
                     act(_nothing, None, None)
@@ -281,7 +262,7 @@ def _end_work(step: Step, budget: int) -> None:
     with timelines.lock:
         if hungry is not None:
             hungry.feed_some(work)
-        while True:
+        while True:  # a condition here would be compiled without the exit of the `with`
             if not step.awaited:
                 break
             operation = step.awaited[-1]
@@ -304,20 +285,14 @@ def _release(batch: Batch, budget: int, work: Work) -> int:
     return count
 
 
-class _Progress:
-    """The progress thread's state; one per process."""
-
-    __slots__ = ("_bell", "_inbox", "_starting", "_watched")
-
-    def __init__(self) -> None:
-        self.renew()
+class _Progress(Helper):
+    """The progress thread; one per process."""
 
     def renew(self) -> None:
         """Start over, without a thread."""
+        super().renew()
         self._inbox: deque[tuple[int, Any]] = deque()
         self._watched: dict[StreamQueue, None] = {}
-        self._starting = sync.Lock()
-        self._bell: sync.Doorbell | None = None
 
     @property
     def is_asked(self) -> bool:
@@ -327,45 +302,25 @@ class _Progress:
     def post(self, work: Work) -> None:
         """Hand work to the thread; never blocks. No lock held."""
         self._inbox.extend(work)
-        self.ring()
+        self.wake()
 
-    def ring(self) -> None:
-        """Have the thread look for work; raises nothing."""
-        bell = self._bell
-        if bell is not None:
-            bell.ring()
-            return
-        with contextlib.suppress(Exception):  # the next caller starts it
-            self.start()
-
-    def note(self, kind: int, item: object) -> None:
-        """Note what a finaliser releases, without a lock: appends, and at most posts."""
-        self._inbox.append((kind, item))
+    def note(self, later: Later) -> None:
+        """Hand a call to the thread, which runs: appends and posts only, and takes no lock."""
+        self._inbox.append((LATER, later))
         if self._bell is not None:
             self._bell.ring()
 
-    def start(self) -> None:
-        """Start the thread unless it runs, or is being started. Raises `OperationError`."""
-        if self._bell is not None or self._starting.locked():
-            return  # it looks for work before it sleeps
-        with self._starting:
-            if self._bell is None:
-                bell = sync.Doorbell()
-                sync.start_thread("hal-progress", functools.partial(self._run, bell))
-                self._bell = bell  # only now: if the start failed, the next caller tries again
-                bell.ring()
-
     def _run(self, bell: sync.Doorbell) -> None:
         was_rung = True
-        while self._bell in {None, bell}:  # else its start was broken off, and another one runs
+        while self._is_mine(bell):
             try:
-                pause = act(_turn, bell, was_rung)
+                pause = act(self.turn, bell, was_rung)
             except Exception as error:  # noqa: BLE001 - it serves every device of the process
                 report(self._run, error)
                 pause = _NET_SECONDS
             was_rung = bell.wait(pause if self._watched else 3600.0)
 
-    def turn(self, step: Step, bell: sync.Doorbell, *, was_rung: bool) -> float:
+    def turn(self, step: Step, bell: sync.Doorbell, was_rung: bool) -> float:  # noqa: FBT001 - for `act`
         """Do the pending work; return the longest time to sleep."""
         inbox, watched = self._inbox, self._watched
         self._mend(step, was_rung=was_rung)
@@ -375,12 +330,8 @@ class _Progress:
             kind, item = inbox.popleft()
             if kind == WATCH:
                 watched[item] = None
-            elif kind == _UNHOOK:
-                item._cancel(step)
             elif kind == LATER:
                 step.later.append(item)
-            elif kind == _REAP:
-                workers.run(item.reap)  # a native free may block until its device is idle
             else:
                 step.work.append((kind, item))
         drain(step)
@@ -407,11 +358,7 @@ class _Progress:
                     _put_right(other, step)
 
 
-def _turn(step: Step, bell: sync.Doorbell, was_rung: bool) -> float:  # noqa: FBT001 - for `act`
-    return _progress.turn(step, bell, was_rung=was_rung)
-
-
-_progress = _Progress()
+_progress = _Progress("hal-progress")
 
 
 def put_off(function: Callable[[Step, _A, _B], object], first: _A, second: _B) -> None:
@@ -430,8 +377,12 @@ def put_off(function: Callable[[Step, _A, _B], object], first: _A, second: _B) -
 
 
 def put_last(function: Callable[[Step, _A, _B], object], first: _A, second: _B) -> None:
-    """Have the progress thread call ``function(step, first, second)``. No lock held."""
-    _progress.post([(LATER, Later(function, first, second))])
+    """Have the progress thread call ``function(step, first, second)``, after its pending work.
+
+    A finaliser may call this (I10): it takes no lock, so it cannot start the thread. Whoever made
+    what the call is for has started it.
+    """
+    _progress.note(Later(function, first, second))
 
 
 def put_behind(function: Callable[[Step, _A, _B], object], first: _A, second: _B) -> bool:
@@ -445,17 +396,13 @@ def put_behind(function: Callable[[Step, _A, _B], object], first: _A, second: _B
     return True
 
 
-def reap_later(heap: Reapable) -> None:
-    """Have the progress thread free what finalisers left; a finaliser may call this (I10).
-
-    It takes no lock, so it cannot start the thread: the allocation did.
-    """
-    _progress.note(_REAP, heap)
+def reap_later(reap: Callable[[], object]) -> None:
+    """Have a worker free what finalisers left; a finaliser may call this, as `put_last`."""
+    put_last(_send, reap, None)
 
 
-def cancel_later(item: Cancellable) -> None:
-    """Have the progress thread cancel something; a finaliser may call this, as `reap_later`."""
-    _progress.note(_UNHOOK, item)
+def _send(_: Step, reap: Callable[[], object], __: None) -> None:
+    workers.run(reap)  # a native free may block until its device is idle
 
 
 def start() -> None:

@@ -9,7 +9,7 @@ from hal._base import speedups
 from hal._base.failures import fresh, told, twin
 from hal._base.workers import report
 from hal._engine import progress, steps, timelines, waiting
-from hal._engine.awaiting import Reached
+from hal._engine.awaiting import Reached, Registration
 from hal._engine.retiring import harvest
 from hal._engine.steps import Step
 from hal._engine.timelines import MAX_VALUE, Timeline, Timepoint, Work, check_value
@@ -145,9 +145,9 @@ class Semaphore(Timeline):
             progress.dispatcher.start()  # raises if no thread can be started
         callback = Callback(self, value, function)
         try:
-            progress.act(_register, self, callback)
+            progress.act(callback._register, None, None)
         except ReentrantCallError:
-            progress.put_off(_register, self, callback)
+            progress.put_off(callback._register, None, None)
         return callback
 
     def reached(self, value: SupportsIndex) -> Awaitable[None]:
@@ -159,10 +159,10 @@ class Semaphore(Timeline):
         return Reached(self, check_value(value))
 
 
-class Callback:
+class Callback(Registration):
     """The handle of a callback that `Semaphore.on_reached` registered."""
 
-    __slots__ = ("_function", "_semaphore", "_value")
+    __slots__ = ("_function",)
 
     def __init__(
         self,
@@ -170,15 +170,14 @@ class Callback:
         value: int,
         function: Callable[[HalError | None], object],
     ) -> None:
-        self._semaphore = semaphore
-        self._value = value
+        super().__init__(semaphore, value)
         self._function: Callable[[HalError | None], object] | None = function
 
     def cancel(self) -> bool:
         """Cancel the callback; return True if it had not been dispatched and now never will be."""
-        return progress.act(_cancel, self, None)
+        return progress.act(self._cancel, None, None)
 
-    def _cancel(self, step: Step) -> bool:
+    def _cancel(self, step: Step, *_: None) -> bool:
         """Cancel the callback, inside a step."""
         with timelines.lock:
             found = self._semaphore._forget(self._value, self)
@@ -195,12 +194,17 @@ class Callback:
 
     def _run(self, failure: BaseException | None) -> None:
         """Run the callback at most once, even if dispatched twice; on the dispatcher."""
-        function = progress.act(_take_function, self, None)
+        function = progress.act(self._take_function, None, None)
         if function is not None:
             try:
                 function(None if failure is None else fresh(failure))
             except BaseException as error:  # noqa: BLE001 - whatever user code raises
                 report(function, error)
+
+    def _take_function(self, _: Step, *__: None) -> Callable[[HalError | None], object] | None:
+        with timelines.lock:
+            function, self._function = self._function, None
+            return function
 
 
 def _harvest(step: Step, semaphore: Semaphore, _: None) -> None:
@@ -258,24 +262,3 @@ def _signal_again(step: Step, semaphore: Semaphore, value: int) -> None:
 
 def _fail(step: Step, semaphore: Semaphore, error: BaseException) -> None:
     step.work.append((timelines.CHANGE, (Timeline._fail, semaphore, error)))
-
-
-def _register(step: Step, semaphore: Semaphore, callback: Callback) -> None:
-    value, work = callback._value, step.work
-    with timelines.lock:
-        if semaphore._failure is not None or semaphore._value >= value:
-            callback._notice(0, work)
-        else:
-            semaphore._until_reached(value, work).watch(value, callback, 0)
-
-
-def _cancel(step: Step, callback: Callback, _: None) -> bool:
-    return callback._cancel(step)
-
-
-def _take_function(
-    _: Step, callback: Callback, __: None
-) -> Callable[[HalError | None], object] | None:
-    with timelines.lock:
-        function, callback._function = callback._function, None
-        return function

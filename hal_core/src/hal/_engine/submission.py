@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Generator
-from typing import TYPE_CHECKING, Any, SupportsFloat, cast
+from collections.abc import Awaitable
+from typing import TYPE_CHECKING, SupportsFloat, cast
 
 from hal._base.failures import fresh, of_function
 from hal._engine import host_calls, progress, retiring, steps, timelines, waiting
-from hal._engine.awaiting import OrCancel, polled
+from hal._engine.awaiting import Awaiting, polled
 from hal._engine.ending import recall
 from hal._engine.operation import CANCELLED, DONE, ISSUED, PARTLY, WORDS, Operation
 from hal._engine.semaphore import Semaphore
@@ -90,9 +90,9 @@ class Submission(Operation):
         if self._state >= DONE:
             return self._state == CANCELLED
         try:
-            progress.act(_cancel, self, None)
+            progress.act(self._cancel, None, None)
         except ReentrantCallError:
-            progress.put_off(_cancel, self, None)
+            progress.put_off(self._cancel, None, None)
         return self._state == CANCELLED
 
     def or_cancel(self) -> Awaitable[None]:
@@ -102,9 +102,9 @@ class Submission(Operation):
         was issued is not recalled: the exception that cancels the task has a note that says
         so. A plain ``await submission`` cancels nothing.
         """
-        return OrCancel(self)
+        return _OrCancel(self)
 
-    def __await__(self) -> Generator[Any, None, None]:
+    def __await__(self) -> Awaiting:
         if self._state == ISSUED:
             yield from polled(self._ask)
         if self._state != DONE:
@@ -124,22 +124,12 @@ class Submission(Operation):
             progress.act(retiring.harvest, self._queue, None)
         return self._state >= DONE
 
-    def _cancel(self, step: Step) -> None:
+    def _cancel(self, step: Step, *_: None) -> None:
         """Cancel it, inside a step."""
         with timelines.lock:
             # Noted first: an interrupted call is repeated.
             step.work.append((timelines.CHANGE, (recall, self, None)))
             recall(self, None, step.work)
-
-    def _explain_issued(self) -> str:
-        """Return why it was not cancelled; empty if it has ended."""
-        if self._state >= DONE:
-            return ""
-        return (
-            f"{self._describe()} had been issued when its await was cancelled, and is not "
-            "recalled: its signals come, and until then it uses its buffers; wait for it, with "
-            "submission.wait() or another await, before you use what it writes"
-        )
 
     def _run_on_host(self) -> None:
         """Run a host operation on the calling thread, one of the pool's; end or defer it."""
@@ -188,10 +178,33 @@ class Submission(Operation):
         return timepoint
 
 
-def _cancel(step: Step, submission: Submission, _: None) -> None:
-    submission._cancel(step)
-
-
 def _make_timepoint(_: Step, submission: Submission, __: None) -> Timepoint:
     with timelines.lock:
         return submission._make_timepoint()
+
+
+class _OrCancel:
+    """An awaitable for a submission's end, which cancels it if the task is cancelled."""
+
+    __slots__ = ("_submission",)
+
+    def __init__(self, submission: Submission) -> None:
+        self._submission = submission
+
+    def __await__(self) -> Awaiting:
+        submission = self._submission
+        try:
+            yield from submission.__await__()
+        except GeneratorExit:
+            progress.put_last(submission._cancel, None, None)
+            raise
+        except HalError:
+            raise  # it has ended
+        except BaseException as interruption:
+            if not submission.cancel() and submission._state < DONE:
+                interruption.add_note(
+                    f"{submission._describe()} had been issued when its await was cancelled, and "
+                    "is not recalled: its signals come, and until then it uses its buffers; wait "
+                    "for it, with submission.wait() or another await, before you use what it writes"
+                )
+            raise

@@ -141,7 +141,7 @@ class Reaper:
                 return  # the next allocation works it off
         if not self._asked:
             self._asked = True
-            progress.reap_later(self)
+            progress.reap_later(self.reap)
 
     def leave(self, storage: Transient) -> None:
         """Have a storage's memory given back as soon as it is unused: its dealloca has ended."""
