@@ -109,8 +109,8 @@ CORE = (
         ["engine/test_waits.py::test_a_waiter_asks_for_what_ends_first_on_each_queue_s6"],
         (
             "hal._engine.waiting",
-            "if operation._sequence < known._sequence:",
-            "if operation._sequence > known._sequence:",
+            "operation._sequence < known._sequence:",
+            "operation._sequence > known._sequence:",
         ),
     ),
     (

@@ -251,9 +251,9 @@ QUEUES = (
         "a deferred call ends at the first of its waits",
         ["queues/test_host_calls.py::test_a_call_ends_with_all_that_it_returns_q4"],
         (
-            "hal._engine.host_calls",
-            "            if operation._unresolved:\n                return\n",
-            "",
+            "hal._engine.backlog",
+            "        if operation._unresolved == bit:\n            if operation._state",
+            "        if True:\n            if operation._state",
         ),
     ),
     # Lifetimes

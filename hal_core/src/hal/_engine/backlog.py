@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from hal._engine.ending import abandon, call_off, end, recall
 from hal._engine.events import settle_all
-from hal._engine.host_calls import resume
 from hal._engine.operation import (
     DEFERRED,
     DONE,
@@ -35,7 +34,7 @@ from hal._engine.operation import (
 )
 from hal._engine.plan import Plan
 from hal._engine.retiring import clear_head
-from hal._engine.timelines import HOST, ISSUE, Timeline, Timepoint, Work
+from hal._engine.timelines import HOST, ISSUE, Timeline, Timepoint, Work, first_failure
 from hal.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
@@ -51,17 +50,11 @@ CheckedWaits: TypeAlias = "tuple[Timepoint | Submission, ...]"
 def stand_in_line(operation: Operation, waits: CheckedWaits, work: Work) -> None:
     """Register for the waits and join the backlog; under the lock."""
     queue = operation._queue
-    operation._waits = tuple(
-        [each if isinstance(each, Timepoint) else each._make_timepoint() for each in waits]
-    )
-    for index, timepoint in enumerate(operation._waits):
-        semaphore, value = timepoint._semaphore, timepoint._value
-        if semaphore._failure is not None:
-            end(operation, FAILED, semaphore._failure, work)
-            return
-        operation._unresolved |= 1 << index
-        if _resolve(operation, index, semaphore, value, work):
-            operation._unresolved &= ~(1 << index)
+    entries = [each if isinstance(each, Timepoint) else each._make_timepoint() for each in waits]
+    failure = register(operation, tuple(entries), work)
+    if failure is not None:
+        end(operation, FAILED, failure, work)
+        return
     if queue._ordered:
         queue._backlog.append(operation)
     else:
@@ -72,15 +65,37 @@ def stand_in_line(operation: Operation, waits: CheckedWaits, work: Work) -> None
         work.append((ISSUE, queue))
 
 
+def register(
+    operation: Operation, waits: tuple[Timepoint, ...], work: Work
+) -> BaseException | None:
+    """Register an operation for its waits; under the lock.
+
+    Returns the failure of a wait that has failed. The caller ends the operation, and with it the
+    registrations made by then.
+    """
+    operation._waits = waits
+    for index, timepoint in enumerate(waits):
+        semaphore, value = timepoint._semaphore, timepoint._value
+        if semaphore._failure is not None:
+            return semaphore._failure
+        operation._unresolved |= 1 << index
+        if _resolve(operation, index, semaphore, value, work):
+            operation._unresolved &= ~(1 << index)
+    return None
+
+
 def _resolve(operation: Operation, index: int, timeline: Timeline, value: int, work: Work) -> bool:
-    """Return True if a wait no longer prevents the issue, else register it; under the lock."""
+    """Return True if a wait no longer holds the operation back, else register it; under the lock.
+
+    Only "reached" will do for a host operation, which cannot wait on a stream (M1), and for what is
+    recorded by a driver whose events this stream cannot wait for.
+    """
     if timeline._value >= value:
         return True
-    if not operation._is_host and _point(operation._queue, timeline, value) is not None:
+    is_host, points = operation._is_host, timeline._points
+    if points and not is_host and _point(operation._queue, timeline, value) is not None:
         return True
-    if operation._is_host or timeline._covering(value) is not None:
-        # Only "reached" will do for a host operation, which cannot wait on a stream (M1), and for
-        # what is recorded by a driver whose events this stream cannot wait for.
+    if is_host or (points and timeline._covering(value) is not None):
         timeline._until_reached(value, work).hold_back(value, operation, index)
     else:
         timeline._until_recorded().hold_back(value, operation, index)
@@ -98,12 +113,14 @@ def _point(queue: StreamQueue, timeline: Timeline, value: int) -> Operation | No
 
 
 def release(operation: Operation, index: int, work: Work) -> None:
-    """Resolve a released wait again, against the new state; under the lock."""
+    """Resolve a released wait again, against the new state; under the lock.
+
+    The last one has a pending operation issued, and ends a deferred one. Its bit is cleared after
+    that, so that an interrupted call is repeated.
+    """
     queue = operation._queue
     bit = 1 << index
-    if operation._state != PENDING or not operation._unresolved & bit:
-        if operation._state == DEFERRED:
-            resume(operation, index, work)
+    if operation._state not in {PENDING, DEFERRED} or not operation._unresolved & bit:
         return
     timepoint = operation._waits[index]
     timeline, value = timepoint._semaphore, timepoint._value
@@ -111,8 +128,11 @@ def release(operation: Operation, index: int, work: Work) -> None:
         end(operation, FAILED, timeline._failure, work)
     elif _resolve(operation, index, timeline, value, work):
         if operation._unresolved == bit:
-            # This order lets an interrupted call be repeated. An
-            # operation may stand in the backlog twice; it is issued once.
+            if operation._state == DEFERRED:
+                error = first_failure(operation._waits)
+                end(operation, DONE if error is None else FAILED, error, work)
+                return
+            # An operation may stand in the backlog twice; it is issued once.
             if not queue._ordered:
                 queue._backlog.append(operation)
             if queue._issuing is None and queue._backlog and queue._backlog[0] is operation:

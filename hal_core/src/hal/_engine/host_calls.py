@@ -12,10 +12,11 @@ from __future__ import annotations
 from typing import Final, TypeAlias
 
 from hal._engine import timelines
+from hal._engine.backlog import register
 from hal._engine.ending import end
 from hal._engine.operation import DEFERRED, DONE, FAILED, RUNNING, SENT, Operation
 from hal._engine.steps import Step
-from hal._engine.timelines import Timepoint, Work, first_failure
+from hal._engine.timelines import Timepoint, Work
 from hal.errors import InvalidArgumentError
 
 MOST_CALLS: Final = 256
@@ -63,33 +64,5 @@ def _defer(
                     f"{operation._describe()} returned {waited.name}@{least} to wait for, and "
                     f"signals {semaphore.name}@{value} itself: it would wait for itself"
                 )
-    operation._waits = entries
     operation._state = DEFERRED
-    for index, timepoint in enumerate(entries):
-        semaphore, value = timepoint._semaphore, timepoint._value
-        if semaphore._failure is not None:
-            return semaphore._failure
-        if semaphore._value < value:
-            operation._unresolved |= 1 << index
-            semaphore._until_reached(value, work).hold_back(value, operation, index)
-    return None
-
-
-def resume(operation: Operation, index: int, work: Work) -> None:
-    """Check a wait of a deferred operation again, and end it after the last; under the lock.
-
-    Idempotent: a Ctrl-C may repeat it for one wait.
-    """
-    waits = operation._waits
-    error: BaseException | None = None
-    if index < len(waits):
-        timepoint = waits[index]
-        timeline, value = timepoint._semaphore, timepoint._value
-        if timeline._failure is None:
-            if timeline._value < value:
-                return  # released for a wait of before its issue
-            operation._unresolved &= ~(1 << index)
-            if operation._unresolved:
-                return
-        error = first_failure(waits)
-    end(operation, DONE if error is None else FAILED, error, work)
+    return register(operation, entries, work)

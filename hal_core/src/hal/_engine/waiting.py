@@ -17,6 +17,7 @@ A wait for many entries looks at them, registers and leaves in short holds of th
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator, Sequence
 from typing import Final, SupportsFloat, TypeAlias
@@ -70,11 +71,8 @@ def spin_for(timeline: Timeline, value: int, timeout: SupportsFloat | None) -> N
 
 def spin_for_operation(operation: Operation, timeout: SupportsFloat | None) -> None:
     """Ask an operation that is on a stream, unless another thread asks for its queue."""
-    progress.act(_spin, operation, _limit(timeout))
-
-
-def _limit(timeout: SupportsFloat | None) -> float:
-    return _POLL_SECONDS if timeout is None else min(as_seconds(timeout), _POLL_SECONDS)
+    limit = _POLL_SECONDS if timeout is None else min(as_seconds(timeout), _POLL_SECONDS)
+    progress.act(_spin, operation, limit)
 
 
 def _spin(step: Step, operation: Operation, seconds: float) -> None:
@@ -128,8 +126,6 @@ def _ask_until(
 
 def wait_all(entries: Entries, timeout: SupportsFloat | None, *, spin: bool = True) -> None:
     """Block until all entries are reached; see `hal.wait_all`."""
-    if not entries and timeout is None:
-        return
     wait_groups((entries,), timeout, spin=spin)
 
 
@@ -218,7 +214,7 @@ class HostWaiter:
         """Block as `wait_groups` does."""
         if timeout is not None:
             self._deadline = sync.monotonic() + timeout
-        progress.act(_wait, self, None)
+        progress.act(self._run, None, None)
         if self._failure is not None:
             raise fresh(self._failure)
         if self._index is None:
@@ -226,7 +222,7 @@ class HostWaiter:
             raise DeadlineExceededError(message)
         return self._index
 
-    def run(self, step: Step) -> None:
+    def _run(self, step: Step, *_: None) -> None:
         """Wait until a group is reached, something has failed, or the time is up."""
         may_poll = to_check = True
         is_late = False
@@ -237,7 +233,7 @@ class HostWaiter:
             is_over = False
             while not is_over:
                 with timelines.lock:
-                    is_over = next(turn, True)
+                    is_over = len(list(itertools.islice(turn, _HOLD))) < _HOLD
             if step.work:
                 progress.drain(step)
             if is_late or self._index is not None or self._failure is not None:
@@ -262,27 +258,23 @@ class HostWaiter:
         """Return how many seconds are left."""
         return self._deadline if self._deadline == math.inf else self._deadline - sync.monotonic()
 
-    def _turn(  # noqa: PLR0912 - what there is to look at, in one order
+    def _turn(
         self,
         step: Step,
         may_poll: bool,  # noqa: FBT001 - internal
         to_check: bool,  # noqa: FBT001
         may_sleep: bool,  # noqa: FBT001
-    ) -> Iterator[bool]:
+    ) -> Iterator[None]:
         """Look; if nothing is reached and nothing has failed, prepare to poll or to sleep.
 
-        Under the lock, which the caller releases for a moment where this yields False.
+        Under the lock, which the caller lets go for a moment at every 64th of the yields here.
         """
-        left = _HOLD
         self._is_asleep = False
         self._gate = None
         self._points = []
         while self._registered:
             self._take_back()
-            left -= 1
-            if not left:
-                yield False
-                left = _HOLD
+            yield
         if to_check and self._has_failed():
             return
         unmet = self._unmet
@@ -296,10 +288,7 @@ class HostWaiter:
                 if timeline._value < value:
                     break
                 entries.pop()
-                left -= 1
-                if not left:
-                    yield False
-                    left = _HOLD
+                yield
             if not entries:
                 if not self._has_failed():
                     self._index = index
@@ -313,7 +302,7 @@ class HostWaiter:
             yield from self._go_to_sleep(step.work)
         self._stop_leading()
 
-    def _go_to_sleep(self, work: Work) -> Iterator[bool]:
+    def _go_to_sleep(self, work: Work) -> Iterator[None]:
         """Register for every entry that is not reached; otherwise like `_turn`."""
         self._gate = sync.Gate()
         self._is_asleep = True
@@ -321,14 +310,10 @@ class HostWaiter:
         # Woken by the last notice; until all are registered, registration counts as one more.
         self._missing = 1 if counting else 0
         known: set[tuple[Timeline, int]] | None = set() if counting else None
-        left = _HOLD
         for entries in self._unmet:
             for timepoint in entries:
                 self._register(timepoint, known, work)
-                left -= 1
-                if not left:
-                    yield False
-                    left = _HOLD
+                yield
         if counting:
             self._missing -= 1
             if not self._missing:
@@ -347,10 +332,10 @@ class HostWaiter:
         They are the smallest covering point of every queue that has one. A waiter for any
         of very many leaves them to the progress thread.
         """
-        points: list[Operation] = []
+        points: dict[StreamQueue, Operation] = {}
         self._is_led = False
         if len(self._unmet) > _HOLD:
-            return points
+            return []
         for entries in self._unmet:
             timepoint = entries[-1]
             timeline, value = timepoint._semaphore, timepoint._value
@@ -364,14 +349,10 @@ class HostWaiter:
             elif queue._leader is not self:
                 self._is_led = True
                 continue
-            for position, known in enumerate(points):
-                if known._queue is queue:
-                    if operation._sequence < known._sequence:
-                        points[position] = operation
-                    break
-            else:
-                points.append(operation)
-        return points
+            known = points.get(queue)
+            if known is None or operation._sequence < known._sequence:
+                points[queue] = operation
+        return list(points.values())
 
     def looks_changed(self) -> bool:
         """Return whether a look under the lock is worth it: reads single fields only."""
@@ -459,7 +440,3 @@ class HostWaiter:
         if self._is_asleep:
             self._is_asleep = False
             work.append((WAKE, self._gate))
-
-
-def _wait(step: Step, waiter: HostWaiter, _: None) -> None:
-    waiter.run(step)

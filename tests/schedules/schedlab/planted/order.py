@@ -202,9 +202,10 @@ ORDER = (
         "deferred twice/two",
         (
             Patch(
-                "_engine.host_calls",
-                "            if operation._unresolved:\n                return\n",
-                "",
+                "_engine.backlog",
+                "        if operation._unresolved == bit:\n            if operation._state",
+                "        if operation._state == DEFERRED or operation._unresolved == bit:\n"
+                "            if operation._state",
             ),
         ),
     ),
@@ -214,8 +215,8 @@ ORDER = (
         (
             Patch(
                 "_engine.backlog",
-                "        if operation._state == DEFERRED:\n            resume",
-                "        if False:\n            resume",
+                "if operation._state not in {PENDING, DEFERRED} or",
+                "if operation._state != PENDING or",
             ),
         ),
     ),
