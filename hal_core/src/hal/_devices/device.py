@@ -558,12 +558,3 @@ class Device(DeviceCore):
             if sync.monotonic() >= deadline:
                 return (f"{self._name}, which another thread is still closing",), ()
             sync.nap(_NAP_SECONDS)
-
-    def _begin_end(self, step: Step) -> bool:
-        """Have `step` close the device, unless another one does; under the lock."""
-        closer = self._closer
-        if closer is not None and closer is not step and closer.mark.locked():
-            return False
-        self._closed = True
-        self._closer = step
-        return True

@@ -96,8 +96,10 @@ def end(
     with timelines.lock:
         if device not in devices:
             return (), ()
-        if not device._begin_end(step):
+        if steps.is_another(device._closer, step):
             return None
+        device._closed = True
+        device._closer = step
     context = device._context
     abandoned = context.close_queues(list(context.queues), deadline)
     abandoned += peers.end_visits(context, deadline)

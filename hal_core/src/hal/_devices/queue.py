@@ -27,8 +27,7 @@ from hal._engine.steps import Step
 from hal._engine.stream import StreamQueue
 from hal._engine.submission import Submission
 from hal._engine.submitted import call, wait_idle
-from hal._engine.submitting import submit
-from hal._engine.timelines import ISSUE
+from hal._engine.submitting import issue_ready, submit
 from hal._engine.timestamps import Timer, Timestamp, check_timestamps, record
 from hal._engine.wait_lists import Signals
 from hal._kernels.dispatch import Grid, check_dispatch
@@ -442,9 +441,9 @@ class Queue(StreamQueue, Collectives[Buffer, Submission]):
     def flush(self) -> None:
         """Issue ready operations now; submissions make progress without it. Never blocks."""
         try:
-            act(_flush, self, None)
+            act(issue_ready, self, None)
         except ReentrantCallError:  # called by a signal handler or a finaliser (O3)
-            put_off(_flush, self, None)
+            put_off(issue_ready, self, None)
 
     def wait_idle(self, timeout: SupportsFloat | None = None) -> None:
         """Block until every operation submitted so far has ended, successfully or not.
@@ -471,10 +470,6 @@ class Queue(StreamQueue, Collectives[Buffer, Submission]):
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-def _flush(step: Step, queue: Queue, _: None) -> None:
-    step.work.append((ISSUE, queue))
 
 
 class Queues:

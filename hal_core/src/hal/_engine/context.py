@@ -98,7 +98,7 @@ class DeviceContext:
         message = f"{what} is closed; create another with hal.create_device or create_queue"
         raise ClosedError(message)
 
-    def harvest_some(self, queue: StreamQueue, step: Step) -> None:
+    def harvest_some(self, step: Step, queue: StreamQueue) -> None:
         """Retire what has completed on a queue and, in rotation, on one other."""
         retiring.harvest(step, queue)
         queues = self.queues
@@ -385,9 +385,7 @@ def _begin_close(queues: list[StreamQueue], step: Step) -> list[StreamQueue]:
     """Have the step close the open queues that nobody else is closing; under the lock."""
     ours = []
     for queue in queues:
-        closer = queue._closer
-        is_free = closer is None or closer is step or not closer.mark.locked()
-        if is_free and not queue._gone:
+        if not queue._gone and not steps.is_another(queue._closer, step):
             queue._closer = step
             ours.append(queue)
     return ours

@@ -19,7 +19,7 @@ from hal._engine.context import DeviceContext
 from hal._engine.events import Event, Recorder, settle_all
 from hal._engine.fence import Waits
 from hal._engine.operation import DONE, ISSUED, PENDING, Operation
-from hal._engine.plan import Payload
+from hal._engine.plan import NOTHING, Payload
 from hal._engine.stream import StreamQueue
 from hal._engine.submission import Submission
 from hal._engine.submitting import submit
@@ -312,7 +312,7 @@ def notify(
     check_features(context, "notify_external")
     native = context.native
     deadline = None if timeout is None else sync.monotonic() + as_seconds(timeout)
-    payload: Payload = (None, (), None)
+    payload = NOTHING
     handle = 0
     if event is not None:
         payload = _record_adopted, (native, _check_event(event, "notify_external"), event), None

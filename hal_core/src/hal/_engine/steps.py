@@ -161,6 +161,11 @@ def is_mine(step: Step | None) -> bool:
     return mine is not None and mine.mark.locked()
 
 
+def is_another(closer: Step | None, step: Step) -> bool:
+    """Return whether a call other than the step's own is closing something; under the lock."""
+    return closer is not None and closer is not step and closer.mark.locked()
+
+
 def all_steps() -> list[Step]:
     """Return every step of every thread."""
     found = []

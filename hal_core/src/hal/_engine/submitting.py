@@ -83,7 +83,7 @@ def _start(step: Step, operation: Submission, waits: CheckedWaits) -> None:
     if step.queue is not None:
         issue_from(operation, step, progress.BUDGET)
         if not queue._sequence & HARVEST_MASK:
-            context.harvest_some(queue, step)
+            context.harvest_some(step, queue)
 
 
 def submit_together(operations: tuple[Submission, ...], waits: tuple[CheckedWaits, ...]) -> None:
@@ -120,7 +120,7 @@ def _start_together(
         step.operation = None
     for queue in {operation._queue for operation in operations}:
         if not queue._sequence & HARVEST_MASK:
-            queue._context.harvest_some(queue, step)
+            queue._context.harvest_some(step, queue)
 
 
 def _refuse_together(operations: tuple[Submission, ...]) -> None:
@@ -184,12 +184,13 @@ def retract(operation: Submission, reserved: tuple[int, ...]) -> None:
 
 def pump_ready(queue: StreamQueue) -> None:
     """Issue what is ready on a queue, behind an operation that C has issued."""
-    progress.act(_pump_ready, queue, None)
+    progress.act(issue_ready, queue, None)
 
 
-def _pump_ready(step: Step, queue: StreamQueue, _: None) -> None:
+def issue_ready(step: Step, queue: StreamQueue, _: None) -> None:
+    """Have the step issue what is ready on a queue."""
     step.work.append((timelines.ISSUE, queue))
 
 
 def _harvest_some(step: Step, queue: StreamQueue, _: None) -> None:
-    queue._context.harvest_some(queue, step)
+    queue._context.harvest_some(step, queue)
