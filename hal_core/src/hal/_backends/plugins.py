@@ -19,6 +19,7 @@ from typing import Any, Final, Literal, NamedTuple, TypeVar
 import pluggy
 
 from hal._backends.installed import EntryPoint
+from hal._base.failures import keep
 from hal._base.sync import Lock, get_ident
 from hal.arguments import is_a_handlers
 from hal.errors import BackendUnavailableError, HalError, PluginError, UnimplementedError
@@ -314,15 +315,7 @@ def _reason(error: BaseException) -> str:
 
 
 def _without_frames(error: BaseException) -> BaseException:
-    """Turn the tracebacks of a kept error into text.
-
-    A traceback's frames would keep everything that their callers hold, including
-    buffers, alive as long as the process.
-    """
+    """Turn the tracebacks of a kept error into text."""
     lines = traceback.format_exception(error)
-    link: BaseException | None = error
-    while link is not None:
-        link.__traceback__ = None
-        link = link.__cause__ or link.__context__
-    error.add_note("".join(lines).rstrip())
+    keep(error).add_note("".join(lines).rstrip())
     return error

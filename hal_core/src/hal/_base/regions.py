@@ -22,7 +22,7 @@ import os
 import struct
 import sys
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from hal._base import futex
 from hal.errors import ClosedError, InvalidArgumentError, OutOfMemoryError, UnimplementedError
@@ -51,7 +51,7 @@ _TEXT: Final = 8 * (_SLOTS + 8 * _MEMBERS)  # its offset in bytes
 BELL_WORD: Final = 8 * _SLOTS
 """The offset of the word of a bell, which has no members."""
 
-# A slot: eight words, one line of the processor's cache
+# A slot: eight words, one line of the processor's cache. The first three are those of a `Member`.
 _PROCESS: Final = 0
 _STARTED: Final = 1
 _BELL: Final = 2
@@ -68,16 +68,13 @@ before_first: Final[list[Callable[[], None]]] = []
 """Called once each, before this process makes a region: what only programs that share need."""
 
 
-class Member:
+class Member(NamedTuple):
     """A process that uses a region, as its slot says."""
 
-    __slots__ = ("bell", "number", "process", "started")
-
-    def __init__(self, number: int, process: int, started: int, bell: int) -> None:
-        self.number = number
-        self.process = process
-        self.started = started
-        self.bell = bell
+    number: int
+    process: int
+    started: int
+    bell: int
 
     def is_alive(self) -> bool:
         """Return whether the process still runs; reads one file of ``/proc``."""
@@ -290,14 +287,7 @@ class Region:
             for number in range(_MEMBERS):
                 base = _SLOTS + 8 * number
                 if number != self.slot and words[base + _STATE] == _JOINED:
-                    found.append(
-                        Member(
-                            number,
-                            words[base + _PROCESS],
-                            words[base + _STARTED],
-                            words[base + _BELL],
-                        )
-                    )
+                    found.append(Member(number, *words[base : base + _VALUE]))
             self._others, self._seen = tuple(found), seen
         return self._others
 

@@ -64,23 +64,23 @@ def wait_entries(waits: Waits) -> tuple[Timepoint, ...]:
     Raises `ArgumentTypeError` for anything but a timepoint, submission
     or fence, or an iterable of them.
     """
-    if isinstance(waits, Timepoint):
-        return (waits,)
-    if isinstance(waits, Submission):
-        return (waits._as_timepoint(),)
-    if isinstance(waits, Fence):
-        return waits._entries
+    if isinstance(waits, _KINDS):
+        return _entries_of(waits)
     entries: list[Timepoint] = []
     for wait in as_items(waits, _RULE):
-        if isinstance(wait, Timepoint):
-            entries.append(wait)
-        elif isinstance(wait, Submission):
-            entries.append(wait._as_timepoint())
-        elif isinstance(wait, Fence):
-            entries.extend(wait._entries)
-        else:
-            raise ArgumentTypeError(f"{_RULE}, not {type(wait).__name__}")
+        entries += _entries_of(wait)
     return tuple(entries)
+
+
+def _entries_of(wait: object) -> tuple[Timepoint, ...]:
+    """Return one thing of a wait list as timepoints."""
+    if isinstance(wait, Timepoint):
+        return (wait,)
+    if isinstance(wait, Submission):
+        return (wait._as_timepoint(),)
+    if isinstance(wait, Fence):
+        return wait._entries
+    raise ArgumentTypeError(f"{_RULE}, not {type(wait).__name__}")
 
 
 def distinct(timepoints: tuple[Timepoint, ...]) -> tuple[Timepoint, ...]:
@@ -95,17 +95,17 @@ def distinct(timepoints: tuple[Timepoint, ...]) -> tuple[Timepoint, ...]:
     return tuple(highest.values())
 
 
+_KINDS: Final = (Timepoint, Submission, Fence)
 _RULE: Final = "a wait list takes timepoints (semaphore.at(value)), submissions and fences"
 
 
 def awaited(result: object) -> tuple[Timepoint, ...]:
     """Return the waits that a host function's result defers its end to; empty for other results."""
-    kinds = (Timepoint, Submission, Fence)
     results = result if isinstance(result, (list, tuple)) else (result,)
-    if not any(isinstance(each, kinds) for each in results):
+    if not any(isinstance(each, _KINDS) for each in results):
         return ()
     for each in results:
-        if not isinstance(each, kinds):
+        if not isinstance(each, _KINDS):
             raise ArgumentTypeError(
                 "the function of call() returned a list of things to wait for with a "
                 f"{type(each).__name__} among them; return timepoints, submissions and "
@@ -131,7 +131,7 @@ def wait_any(timepoints: Waits, timeout: SupportsFloat | None = None) -> int | N
     fence counts as a whole. A failure in the set ends the wait even if
     another entry is reached (S6).
     """
-    if isinstance(timepoints, (Timepoint, Submission, Fence)):
+    if isinstance(timepoints, _KINDS):
         timepoints = (timepoints,)
     groups = [wait_entries((entry,)) for entry in as_items(timepoints, _RULE)]
     return waiting.wait_groups(groups, timeout)
