@@ -27,13 +27,15 @@ static PyObject *lane_of(const struct run *self, enum slot lane) {
  * in the way of. */
 static bool is_plain(const struct run *self, PyObject *inputs, PyObject *outputs) {
   PyObject *direct = get(get(self->pipeline, Pipeline_recording), Recording_direct), *slot, *array;
-  PyObject *buffers = get(self->set, BufferSet_buffers);
+  PyObject *buffers = get(self->set, BufferSet_buffers), *needed = get(self->pipeline, Pipeline__needed);
   if (is_true(self->pipeline, Pipeline__closed) || !is_untraced(get(self->pipeline, Pipeline__flow))) return false;
   if (is_true(self->set, BufferSet_is_doubtful) || PyList_GET_SIZE(get(self->set, BufferSet_others))) return false;
   for (Py_ssize_t i = 0; i < PyList_GET_SIZE(direct); i++)
     if (is_true(PyTuple_GET_ITEM(PyList_GET_ITEM(direct, i), 0), History_special)) return false;
   for (Py_ssize_t i = 0; i < PyList_GET_SIZE(buffers); i++)
     if (PyList_GET_ITEM(buffers, i) == Py_None) return false;
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(needed); i++)
+    if (PyDict_Contains(inputs, PyTuple_GET_ITEM(needed, i)) != 1) return false;
   for (Py_ssize_t position = 0; PyDict_Next(inputs, &position, &slot, &array);)
     if (index_of(self, slot) < 0 || Py_TYPE(array) != engine.ndarray) return false;
   for (Py_ssize_t position = 0; PyDict_Next(outputs, &position, &slot, &array);)

@@ -234,6 +234,7 @@
   X(Pipeline, _flow)                                                                               \
   X(Pipeline, _lanes)                                                                              \
   X(Pipeline, _most)                                                                               \
+  X(Pipeline, _needed)                                                                             \
   X(Pipeline, _reads)                                                                              \
   X(Pipeline, _runs)                                                                               \
   X(Pipeline, _sets)                                                                               \

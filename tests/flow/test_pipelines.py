@@ -10,7 +10,12 @@ import pytest
 from core_harness import LIMIT
 
 import hal
-from hal.errors import ClosedError, DeadlineExceededError, InvalidArgumentError
+from hal.errors import (
+    ArgumentTypeError,
+    ClosedError,
+    DeadlineExceededError,
+    InvalidArgumentError,
+)
 from hal.flow import Flow
 
 SOURCE = """
@@ -105,6 +110,19 @@ def test_what_is_wrong_is_refused(flow):
     ):
         with pytest.raises(InvalidArgumentError, match=match):
             pipeline.run(inputs, outputs)
+    good = {0: ARRAY, 1: factor}
+    for inputs, match in (
+        ({1: factor}, r"reads slots \[0\]"),
+        ({**good, 0: ARRAY[:32].astype(np.float64)}, "of float64, and the buffer of float32"),
+        ({**good, 0: ARRAY.astype(np.int32)}, "of int32, and the buffer of float32"),
+    ):
+        with pytest.raises((InvalidArgumentError, ArgumentTypeError), match=match):
+            pipeline.run(inputs, {})
+    result = np.empty(64, np.float32)
+    for _ in range(pipeline.depth):
+        pipeline.run(good, {2: result})
+    pipeline.wait(LIMIT)
+    assert np.array_equal(result, ARRAY)
     for depth, error in ((0, ValueError), (2**31, ValueError), (True, TypeError), (2.0, TypeError)):
         with pytest.raises(error, match="depth"):
             flow.pipeline(recorded(flow), depth=depth)

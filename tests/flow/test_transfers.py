@@ -138,6 +138,22 @@ def test_small_integers_of_numpy_do_not_overflow(flow, gate, way):
     after.wait(LIMIT)
 
 
+@pytest.mark.parametrize("hold", [None, True, False])
+@pytest.mark.parametrize("count", [16, 1 << 20])
+def test_arrays_of_other_elements_are_not_written_m1(flow, hold, count):
+    """As a queue has it: their bytes would be other numbers."""
+    buffer = flow.from_host(np.zeros(count, np.float32))
+    for dtype in (np.int32, np.float64):
+        wrong = np.ones(buffer.size // np.dtype(dtype).itemsize, dtype)
+        with pytest.raises(ArgumentTypeError, match="and the buffer of float32"):
+            flow.write(buffer, wrong, hold=hold)
+        with pytest.raises(ArgumentTypeError, match="and the buffer of float32"):
+            flow.from_host(wrong, buffer)
+    flow.write(buffer, np.zeros(buffer.size, np.uint8), hold=hold).wait(LIMIT)
+    flow.write(buffer.view(np.int32), np.ones(count, np.int32), hold=hold).wait(LIMIT)
+    assert (buffer.view(np.uint32).numpy(timeout=LIMIT) == 1).all()
+
+
 def test_wrong_arguments(flow, device):
     buffer = flow.allocate(100)
     for wrong in (

@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from hal._programs.elements import alignment_of, dtype_of, fits, is_element, same_elements
+from hal._programs.elements import alignment_of, dtype_of, fits, is_element
+from hal.arguments import same_elements
 
 STRUCTURE = np.dtype([("a", "i4"), ("b", "f8")], align=True)
 

@@ -7,6 +7,7 @@ argument; `shown` formats a value for an error's text.
 
 from __future__ import annotations
 
+import functools
 import operator
 import os
 import signal
@@ -40,10 +41,12 @@ __all__ = [
     "as_text",
     "as_three",
     "ask",
+    "check_elements",
     "is_a_handlers",
     "memory_hint",
     "number_of",
     "plain_three",
+    "same_elements",
     "shown",
     "shown_path",
 ]
@@ -56,6 +59,7 @@ _traceback: Final[Any] = vars(BaseException)["__traceback__"]
 _NO_LISTS: Final = (str, bytes, bytearray, memoryview, Mapping, np.ndarray, np.generic)
 """Iterables that are not lists of things."""
 
+_BYTES: Final = np.dtype(np.uint8)
 _LONGEST_NAME: Final = 1000
 _SHOWN: Final = 80
 """The characters of a value that an error shows."""
@@ -230,6 +234,41 @@ def number_of(digits: str) -> int:
     """Return the number that up to 19 decimal digits denote, or -1 for another text."""
     is_number = digits.isascii() and digits.isdecimal() and len(digits) <= 19  # noqa: PLR2004
     return int(digits) if is_number else -1
+
+
+# Elements
+
+
+def check_elements(what: str, given: np.dtype[Any], dtype: np.dtype[Any]) -> None:
+    """Raise unless the elements of a host array are those of a buffer of `dtype`."""
+    if given is not dtype and not same_elements(dtype, given):
+        raise ArgumentTypeError(
+            f"{what}: the array is of {given}, and the buffer of {dtype}; convert the array, or "
+            "pass buffer.view(array.dtype) if the bytes are meant"
+        )
+
+
+@functools.lru_cache(maxsize=1024)
+def same_elements(buffer: np.dtype[Any], array: np.dtype[Any]) -> bool:
+    """Return whether a buffer's bytes mean the same in a host array, or one of them is bytes.
+
+    Two types match if they read an element's bytes alike: as an integer, a floating-point
+    number, a bool or a structure, of the same size. An integer's sign does not count: the same
+    bits are the same number wherever both types have it.
+    """
+    if buffer == array or _is_raw(buffer) or _is_raw(array):
+        return True
+    if buffer.itemsize != array.itemsize or buffer.byteorder != array.byteorder:
+        return False
+    if bfloat16.is_bfloat16(buffer) or bfloat16.is_bfloat16(array):
+        return bfloat16.is_bfloat16(buffer) and bfloat16.is_bfloat16(array)
+    kinds = {buffer.kind, array.kind}
+    return len(kinds) == 1 or kinds == {"i", "u"} or (array.itemsize == 1 and kinds <= set("iub"))
+
+
+def _is_raw(dtype: np.dtype[Any]) -> bool:
+    """Return whether a type does not say what the bytes mean."""
+    return dtype == _BYTES or (dtype.type is np.void and dtype.fields is None)
 
 
 # Texts, names and paths

@@ -15,8 +15,8 @@ from hal._memory.access import check_buffer, late_address
 from hal._memory.extent import Extent
 from hal._memory.storage import Storage
 from hal._memory.usage import OUTPUT
-from hal._programs.elements import PLAIN, fits, refusal, same_elements, sure_dtypes
-from hal.arguments import as_items, as_mapping, shown
+from hal._programs.elements import PLAIN, fits, refusal, sure_dtypes
+from hal.arguments import as_items, as_mapping, same_elements, shown
 from hal.errors import ArgumentTypeError, InvalidArgumentError
 
 Bindings: TypeAlias = Sequence[object] | Mapping[int, object]

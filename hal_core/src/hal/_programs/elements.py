@@ -1,10 +1,6 @@
-"""The element types that a pointer, a buffer and a host array may share (rule C5).
+"""The element types that a pointer and a buffer may share (rule C5).
 
-Two types match if they read an element's bytes alike: as an integer, a
-floating-point number, a bool or a structure, of the same size. An integer's
-sign does not count: the same bits are the same number wherever both types
-have it. A buffer of bytes has no type of its own, and a pointer to bytes
-takes any buffer.
+They match as `hal.arguments.same_elements` says. A pointer to bytes takes any buffer.
 """
 
 from __future__ import annotations
@@ -16,6 +12,7 @@ from typing import Any, Final
 import numpy as np
 
 from hal import bfloat16
+from hal.arguments import same_elements
 
 _NUMBERS: Final = {
     **{f"{sign}{8 * size}": np.dtype(f"{sign}{size}") for sign in "iu" for size in (1, 2, 4, 8)},
@@ -24,7 +21,6 @@ _NUMBERS: Final = {
     "bf16": np.dtype(np.uint16),  # in its size; see `dtype_of`
 }
 _STRUCTURE: Final = re.compile(r"bytes\[([1-9][0-9]{0,9})\]")
-_BYTES: Final = np.dtype(np.uint8)
 PLAIN: Final = tuple(dict.fromkeys(_NUMBERS.values()))
 """The dtypes of numbers."""
 
@@ -56,7 +52,7 @@ def fits(element: str, dtype: np.dtype[Any]) -> bool:
     """Return whether a buffer of a numpy type may be passed for a pointer to such elements."""
     wanted = dtype_of(element)
     if wanted is not None:
-        return _is_raw(dtype) or _is_alike(wanted, dtype)
+        return same_elements(wanted, dtype)
     match = _STRUCTURE.fullmatch(element)
     # Vectors of numbers are structures in C++, so only another structure is surely wrong.
     is_structure = dtype.fields is not None and not bfloat16.is_bfloat16(dtype)
@@ -91,26 +87,3 @@ def refusal(element: str, dtype: np.dtype[Any]) -> str:
         f"takes a buffer of {name}, and this one holds {bfloat16.name_of(dtype)}; convert the "
         f"array before it is uploaded, or pass buffer.view({other}) if its bytes are meant"
     )
-
-
-@functools.lru_cache(maxsize=1024)
-def same_elements(buffer: np.dtype[Any], array: np.dtype[Any]) -> bool:
-    """Return whether a buffer's bytes mean the same in a host array, or one of them is bytes."""
-    if buffer == array or _is_raw(buffer) or _is_raw(array):
-        return True
-    return _is_alike(buffer, array)
-
-
-def _is_raw(dtype: np.dtype[Any]) -> bool:
-    """Return whether a type does not say what the bytes mean."""
-    return dtype == _BYTES or (dtype.type is np.void and dtype.fields is None)
-
-
-def _is_alike(one: np.dtype[Any], other: np.dtype[Any]) -> bool:
-    """Return whether two types read the same bytes as the same numbers, apart from the sign."""
-    if one.itemsize != other.itemsize or one.byteorder != other.byteorder:
-        return False
-    if bfloat16.is_bfloat16(one) or bfloat16.is_bfloat16(other):
-        return bfloat16.is_bfloat16(one) and bfloat16.is_bfloat16(other)
-    kinds = {one.kind, other.kind}
-    return len(kinds) == 1 or kinds == {"i", "u"} or (one.itemsize == 1 and kinds <= set("iub"))

@@ -11,8 +11,7 @@ import numpy as np
 from hal import bfloat16
 from hal._memory.core import DeviceCore
 from hal._memory.usage import TRANSFER_SOURCE, TRANSFER_TARGET
-from hal._programs.elements import same_elements
-from hal.arguments import as_choice, as_int, shown
+from hal.arguments import as_choice, as_int, same_elements, shown
 from hal.errors import ArgumentTypeError, InvalidArgumentError
 from hal.native_collectives import MESSAGES, REDUCTIONS, Participant, Step
 

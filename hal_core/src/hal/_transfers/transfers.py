@@ -22,9 +22,9 @@ from hal._memory.replay import Replay
 from hal._memory.storage import Storage
 from hal._memory.usage import TRANSFER_SOURCE, TRANSFER_TARGET
 from hal._memory.views import HostView, array_address, put
-from hal._programs.elements import same_elements
 from hal._transfers.host_copies import Place, is_between_hosts, move
 from hal._transfers.patterns import NATIVE, pattern_of
+from hal.arguments import check_elements
 from hal.errors import ArgumentTypeError, InvalidArgumentError
 from hal.native import MemoryType
 
@@ -398,11 +398,7 @@ def _bytes_of(data: object, what: str, dtype: np.dtype[Any]) -> NDArray[np.uint8
                 f"{what}: the array is not C-contiguous (strides {data.strides}); "
                 "pass numpy.ascontiguousarray(array)"
             )
-        if data.dtype is not dtype and not same_elements(dtype, data.dtype):
-            raise ArgumentTypeError(
-                f"{what}: the array is of {data.dtype}, and the buffer of {dtype}; convert the "
-                "array, or pass buffer.view(array.dtype) if the bytes are meant"
-            )
+        check_elements(what, data.dtype, dtype)
         # Reshape keeps the subclass; a plain view would release the object of a subclass.
         flat = np.ndarray.reshape(data, -1)
         return np.ndarray.view(flat, np.uint8, np.ndarray).reshape(-1)

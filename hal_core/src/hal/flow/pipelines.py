@@ -87,6 +87,7 @@ class Pipeline:
         "_flow",
         "_lanes",
         "_most",
+        "_needed",
         "_reads",
         "_runs",
         "_sets",
@@ -115,6 +116,7 @@ class Pipeline:
         self._reads = flow.reads_in_flight
         self._sets = [BufferSet(device, recording.slots) for _ in range(number)]
         self._slots = frozenset(range(len(recording.slots)))
+        self._needed = tuple(sorted(recording.read_first))  # nothing else gives them content
         self._runs = 0
         self._closed = False
 
@@ -134,14 +136,14 @@ class Pipeline:
     ) -> list[hal.Submission]:
         """Upload inputs, run the recording, download outputs; return at once.
 
-        Both by slot. An input is an array, which `Flow.write` copies into the
-        buffer of the slot, or a tracked buffer (for the output of kernels a
-        `hal.Output`), which is bound instead; a slot without a size needs
-        one of those, and one for a number that. An output is a target of
-        `Flow.read`. Returns the downloads, in order, or if there are none the
-        execution. Raises as
-        those methods do, and `ClosedError` after `close`; work submitted
-        before an error goes on, and the next run of that set comes after it.
+        Both by slot. An input is an array, which `Flow.write` copies into the buffer of the slot
+        (bytes behind a shorter one keep what an earlier run left there), or a tracked buffer
+        (for the output of kernels a `hal.Output`), which is bound instead; a slot without a size
+        needs one of those, and one for a number that. An output is a target of `Flow.read`.
+        Returns the downloads, in order, or if there are none the execution. Raises as those
+        methods do, `InvalidArgumentError` without an input that the recording reads, and
+        `ClosedError` after `close`; work submitted before an error goes on, and the next run of
+        that set comes after it.
         """
         if self._closed:
             raise ClosedError("the pipeline is closed; make another with flow.pipeline(recording)")
@@ -163,6 +165,10 @@ class Pipeline:
                 table[slot] = bound(self._flow, slot, value, use, accesses)
         if None in table:
             raise _not_bound(self._slots, [slot for slot in self._slots if table[slot] is None])
+        missing = [slot for slot in self._needed if slot not in inputs]
+        if missing:
+            message = f"pipeline: the recording reads slots {missing}; give each an input"
+            raise InvalidArgumentError(message)
         try:
             return self._submit(mine, table, accesses, inputs, outputs)
         except BaseException:

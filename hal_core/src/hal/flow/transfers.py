@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 import hal
-from hal.arguments import as_array, as_flag, shown
+from hal.arguments import as_array, as_flag, check_elements, shown
 from hal.errors import (
     ArgumentTypeError,
     DeadlineExceededError,
@@ -287,6 +287,8 @@ class Transfers(Scheduler):
         is_ours = array.__class__ is bytes
         if not is_ours:
             host, is_ours = bytes_of(array, "write")
+            if isinstance(array, (np.ndarray, np.generic)):
+                check_elements("write", array.dtype, raw.dtype)
             if not (is_ours and is_constant(array)):
                 mine = host if isinstance(array, np.generic) else array
                 self.reads_in_flight.check(mine, "write")
