@@ -136,13 +136,11 @@ COARSE = (
         ["queues/test_transfers.py::test_copy_of_a_whole_buffer_q4"],
         (
             CPU,
+            "    copy_from_host = copy_to_host = copy\n",
             (
-                "    def copy(self, stream: int, target: int, source: int, size: int) -> None:\n"
-                "        _pack_three(self._mail, stream << 6, _driver.COPY, target, source, size)"
-            ),
-            (
-                "    def copy(self, stream: int, target: int, source: int, size: int) -> None:\n"
-                "        _pack_three(self._mail, stream << 6, _driver.COPY, target, source, 0)"
+                "    copy_from_host = copy_to_host = copy\n\n"
+                "    def copy(self, stream, target, source, size):\n"
+                "        self.copy_to_host(stream, target, source, 0)\n"
             ),
         ),
     ),
@@ -151,15 +149,11 @@ COARSE = (
         ["queues/test_transfers.py::test_host_to_device_and_back_q4"],
         (
             CPU,
+            "    copy_from_host = copy_to_host = copy\n",
             (
-                "    def copy_to_host(self, stream: int, target: int, source: int, size: int) -> None:\n"
-                '        """Enqueue a copy; never blocks."""\n'
-                "        _pack_three(self._mail, stream << 6, _driver.COPY, target, source, size)"
-            ),
-            (
-                "    def copy_to_host(self, stream: int, target: int, source: int, size: int) -> None:\n"
-                '        """Enqueue a copy; never blocks."""\n'
-                "        _pack_three(self._mail, stream << 6, _driver.COPY, target, source, 0)"
+                "    copy_from_host = copy\n\n"
+                "    def copy_to_host(self, stream, target, source, size):\n"
+                "        self.copy(stream, target, source, 0)\n"
             ),
         ),
     ),

@@ -116,13 +116,11 @@ NATIVE = (
         ["queues/test_transfers.py::test_copy_of_a_whole_buffer_q4", MODEL],
         (
             CPU,
+            "    copy_from_host = copy_to_host = copy\n",
             (
-                "    def copy(self, stream: int, target: int, source: int, size: int) -> None:\n"
-                "        _pack_three(self._mail, stream << 6, _driver.COPY, target, source, size)"
-            ),
-            (
-                "    def copy(self, stream: int, target: int, source: int, size: int) -> None:\n"
-                "        _pack_three(self._mail, stream << 6, _driver.COPY, target, source, size - (size > 1))"
+                "    copy_from_host = copy_to_host = copy\n\n"
+                "    def copy(self, stream, target, source, size):\n"
+                "        self.copy_to_host(stream, target, source, size - (size > 1))\n"
             ),
         ),
     ),

@@ -105,14 +105,6 @@ QUEUES = (
                 "        self.synchronize_stream(stream)\n"
             ),
         ),
-        (
-            "hal_cpu.device",
-            "def copy_from_host(self, stream: int, target: int, source: int, size: int) -> None:\n",
-            (
-                "def copy_from_host(self, stream: int, target: int, source: int, size: int) -> None:\n"
-                "        self.synchronize_stream(stream)\n"
-            ),
-        ),
         # The kernel gives up sooner.
         ("hal_conformance.suite.queues.test_held", "TURNS = 1 << 28", "TURNS = 1 << 21"),
     ),
