@@ -79,6 +79,12 @@ class DeviceCore:
         self._instances: dict[ref[Any], None] = {}
         self._pageable = "pageable_copies" in native.features
 
+    # Of `Device`, for the packages between this one and `hal._devices`
+    queue: Any
+    queues: Any
+    allocate: Callable[..., Any]
+    upload: Callable[..., Any]
+
     @property
     def name(self) -> str:
         """The backend and the index, as in ``"cuda:1"``, and its own name if it was given one.
@@ -102,26 +108,6 @@ class DeviceCore:
     def features(self) -> frozenset[str]:
         """The optional features that work natively, out of `hal.native.FEATURES`."""
         return self._native.features
-
-    # Called by the packages between this one and `hal._devices`
-
-    @property
-    def queue(self) -> Any:  # noqa: ANN401 - a `Queue`, which this package cannot name
-        """The compute queue."""
-        raise NotImplementedError
-
-    @property
-    def queues(self) -> Any:  # noqa: ANN401 - `Queues`
-        """The queues ``compute``, ``upload`` and ``download``."""
-        raise NotImplementedError
-
-    def allocate(self, *arguments: Any, **options: Any) -> Any:  # noqa: ANN401 - a `Buffer`
-        """Allocate memory; see `Device.allocate`."""
-        raise NotImplementedError
-
-    def upload(self, array: object) -> Any:  # noqa: ANN401 - a `Buffer`
-        """Copy a host array to a new buffer; see `Device.upload`."""
-        raise NotImplementedError
 
     def _live(self) -> None:
         """Raise unless the device is open."""

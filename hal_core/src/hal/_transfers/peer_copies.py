@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hal._base.checks import check_copy
 from hal._buffers.buffer import Buffer
 from hal._engine.plan import NOTHING, Payload
 from hal._memory import peers
-from hal._memory.access import check_buffer, late_address
-from hal._memory.usage import TRANSFER_SOURCE, TRANSFER_TARGET
+from hal._memory.access import late_address
 from hal._transfers.host_copies import is_between_hosts, move
-from hal._transfers.transfers import CHUNK, distance
+from hal._transfers.transfers import CHUNK, check_ends
 from hal.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
@@ -57,37 +55,27 @@ def copy(
     if device not in owners:
         raise on_neither_side(*owners, f"this queue to {device._name}; submit it to a queue of")
     other = owners[0] if owners[1] is device else owners[1]
-    source_storage = check_buffer(owners[0], source, "copy: the source", TRANSFER_SOURCE)
-    target_storage = check_buffer(owners[1], target, "copy: the target", TRANSFER_TARGET)
-    apart = distance(source, source_storage, target, target_storage)  # they may share memory
-    first, into, length = check_copy(source._size, target._size, offsets, size, apart)
+    written, read, length = check_ends(owners, source, target, offsets, size)
     if not length:
         return NOTHING, False
-    source_start = source._offset + first
-    target_start = target._offset + into
-    if is_between_hosts(device, target_storage, source_storage):
-        moved = move((target_start, target_storage), (source_start, source_storage), length)
+    if is_between_hosts(device, written[1], read[1]):
+        moved = move(written, read, length)
         return peers.visit(device, moved, (other._context,), is_host=True), True
-    arguments = (
-        device._native,
-        (owners[1]._native, target_storage, target_start),
-        (owners[0]._native, source_storage, source_start),
-        length,
-    )
-    resources = (source_storage, target_storage)
+    arguments = (device._native, (owners[1]._native, *written), (owners[0]._native, *read), length)
+    resources = (read[1], written[1])
     return peers.visit(device, (_copy, arguments, resources), (other._context,)), False
 
 
 def _copy(
     stream: int,
     native: NativeDevice,
-    target: tuple[NativeDevice, Storage, int],
-    source: tuple[NativeDevice, Storage, int],
+    target: tuple[NativeDevice, int, Storage],
+    source: tuple[NativeDevice, int, Storage],
     size: int,
 ) -> None:
     """Make the native calls, with addresses that are known by now."""
-    target_device, target_storage, target_start = target
-    source_device, source_storage, source_start = source
+    target_device, target_start, target_storage = target
+    source_device, source_start, source_storage = source
     target_start += late_address(target_storage)
     source_start += late_address(source_storage)
     for start in range(0, size, CHUNK):

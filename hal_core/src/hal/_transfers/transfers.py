@@ -141,32 +141,36 @@ def copy(
 
     See `Queue.copy`.
     """
-    source_storage = check_buffer(device, source, "copy: the source", TRANSFER_SOURCE)
-    target_storage = check_buffer(device, target, "copy: the target", TRANSFER_TARGET)
-    apart = distance(source, source_storage, target, target_storage)
-    first, into, length = check_copy(source._size, target._size, offsets, size, apart)
+    written, read, length = check_ends((device, device), source, target, offsets, size)
     if not length:
         return NOTHING, False
-    written = (target._offset + into, target_storage)
-    read = (source._offset + first, source_storage)
-    if is_between_hosts(device, target_storage, source_storage):
+    if is_between_hosts(device, written[1], read[1]):
         return move(written, read, length), True
     return _copy(device._copy, written, read, length, None), False
 
 
-def distance(
-    source: Buffer, source_storage: Storage, target: Buffer, target_storage: Storage
-) -> int | None:
-    """Return by how much a buffer begins behind another; None if they may be in two memories.
+def check_ends(
+    owners: tuple[DeviceCore, DeviceCore],
+    source: Buffer,
+    target: Buffer,
+    offsets: tuple[object, object],
+    size: object,
+) -> tuple[tuple[int, Storage], tuple[int, Storage], int]:
+    """Check both ends of a copy; return the place that it writes, the one it reads, and its size.
 
-    Different storages overlap in foreign memory only.
+    `owners` are the devices of the source and of the target.
     """
-    apart = target._offset - source._offset
+    source_storage = check_buffer(owners[0], source, "copy: the source", TRANSFER_SOURCE)
+    target_storage = check_buffer(owners[1], target, "copy: the target", TRANSFER_TARGET)
+    begin, end = source_storage.address, target_storage.address
     if source_storage is target_storage:
-        return apart
-    if source_storage.address is None or target_storage.address is None:
-        return None
-    return apart + target_storage.address - source_storage.address
+        begin = end = 0
+    apart = None  # unknown: different storages overlap in foreign memory only, which has an address
+    if begin is not None and end is not None:
+        apart = end + target._offset - begin - source._offset
+    first, into, length = check_copy(source._size, target._size, offsets, size, apart)
+    written = target._offset + into, target_storage
+    return written, (source._offset + first, source_storage), length
 
 
 def capture(device: DeviceCore, host: NDArray[np.uint8]) -> tuple[int, object]:
