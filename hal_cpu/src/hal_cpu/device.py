@@ -118,7 +118,6 @@ class CpuDevice(NativeDevice):
         """Do nothing: a device owns only its streams, memory and modules."""
 
     def call_table(self) -> CallTable | None:
-        """Return the runtime's functions."""
         return self._runtime.calls
 
     # Streams and events
@@ -159,7 +158,6 @@ class CpuDevice(NativeDevice):
         self._events[event] = self._completed[word + 8] << 16 | word
 
     def wait_event(self, stream: int, event: int) -> None:
-        """Make later work of the stream wait for the event's last record."""
         found = self._events[event]
         word, count = found & _COUNTER, found >> 16
         if self._completed[word] < count and word != stream << 4 & _COUNTER:
@@ -195,7 +193,6 @@ class CpuDevice(NativeDevice):
         self._runtime.forget_faults(stream % _driver.SLOTS, code)
 
     def notify(self, stream: int, function: int, argument: int) -> None:
-        """Call a plain C function on the stream's thread, in order with its other work."""
         _pack_two(self._mail, stream << 6, _driver.CALL, function, argument)
         if error := self._enqueue(stream):
             self._check(error)
@@ -240,18 +237,15 @@ class CpuDevice(NativeDevice):
         raise OutOfMemoryError(message, native_name="ENOMEM", native_code=errno.ENOMEM)
 
     def free(self, address: int, memory: MemoryType) -> None:  # noqa: ARG002 - all one
-        """Give an allocation back to the system."""
         size = self._sizes.pop(address)
         self._runtime.free(address)
         with self._lock:
             self._allocated -= size
 
     def host_pointer(self, address: int, memory: MemoryType) -> int | None:  # noqa: ARG002 - all one
-        """Return the address itself."""
         return address
 
     def dlpack_device(self, memory: MemoryType) -> tuple[int, int] | None:  # noqa: ARG002 - all one
-        """Return the number of the host's memory."""
         return (1, 0)
 
     def memory_info(self) -> tuple[int, int]:
@@ -358,7 +352,6 @@ class CpuDevice(NativeDevice):
     # Other devices: all memory is the machine's
 
     def can_access_peer(self, other: NativeDevice) -> bool:  # noqa: ARG002 - all one
-        """Return True."""
         return True
 
     def enable_peer(self, other: NativeDevice) -> None:
@@ -386,7 +379,6 @@ class CpuDevice(NativeDevice):
         return timer
 
     def destroy_timer(self, timer: int) -> None:
-        """Free the timer's memory."""
         self._runtime.free(timer)
 
     def record_timer(self, timer: int, stream: int) -> None:
@@ -394,7 +386,6 @@ class CpuDevice(NativeDevice):
         self.notify(stream, self._runtime.stamp_function, timer)
 
     def elapsed(self, first: int, second: int) -> float:
-        """Return the difference of two times in seconds."""
         start, end = (ctypes.c_int64.from_address(timer).value for timer in (first, second))
         return (end - start) / 1e9
 
@@ -456,7 +447,6 @@ class CpuDevice(NativeDevice):
         return instance
 
     def destroy_graph_instance(self, instance: int) -> None:
-        """Free an instance that no stream runs."""
         self._runtime.destroy_graph_instance(instance)
 
     def update_graph(self, instance: int, index: int, node: Node) -> None:

@@ -158,7 +158,6 @@ class ContextDevice(NativeDevice):
         return int(stream)
 
     def destroy_stream(self, stream: int) -> None:
-        """Destroy an idle stream."""
         call(cuda.cuStreamDestroy, streams.pop(stream))  # as in `destroy_event`
 
     def synchronize_stream(self, stream: int) -> None:

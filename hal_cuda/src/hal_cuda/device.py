@@ -159,7 +159,6 @@ class CudaDevice(ContextDevice):
         return _DLPACK_HOST if memory is MemoryType.HOST else _DLPACK_MANAGED
 
     def locate(self, address: int) -> tuple[int, int] | None:
-        """Ask the driver about an address; None for memory that it does not know."""
         names = cuda.CUpointer_attribute
         ask = cuda.cuPointerGetAttribute
         try:
@@ -312,7 +311,6 @@ class CudaDevice(ContextDevice):
                 self._shared[function] = size
 
     def occupancy(self, function: int, threads: int, shared_memory: int) -> int:
-        """Ask the driver how many blocks of a kernel a multiprocessor holds at once."""
         self._enter()
         return int(
             call(cuda.cuOccupancyMaxActiveBlocksPerMultiprocessor, function, threads, shared_memory)

@@ -134,7 +134,6 @@ class HipDevice(ContextDevice):
         return int(found)
 
     def free(self, address: int, memory: MemoryType) -> None:
-        """Give an allocation back; may block until the device is idle."""
         call(hip.hipHostFree if memory is MemoryType.HOST else hip.hipFree, address)
 
     def host_pointer(self, address: int, memory: MemoryType) -> int | None:
@@ -152,7 +151,6 @@ class HipDevice(ContextDevice):
         return (_DLPACK_ROCM_HOST, 0) if memory is MemoryType.HOST else None
 
     def locate(self, address: int) -> tuple[int, int] | None:
-        """Return the place of an address, as HIP knows it."""
         try:
             found = call(hip.hipPointerGetAttributes, address)
             kind, device = int(found.type), int(found.device)
@@ -176,12 +174,10 @@ class HipDevice(ContextDevice):
             fail(status, _copy)
 
     def copy_from_host(self, stream: int, target: int, source: int, size: int) -> None:
-        """Enqueue a copy; blocks if the host's memory is pageable."""
         if status := _copy(target, source, size, _TO_DEVICE, stream):
             fail(status, _copy)
 
     def copy_to_host(self, stream: int, target: int, source: int, size: int) -> None:
-        """Enqueue a copy; blocks if the host's memory is pageable."""
         if status := _copy(target, source, size, _TO_HOST, stream):
             fail(status, _copy)
 
