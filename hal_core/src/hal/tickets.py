@@ -7,6 +7,7 @@ capability: it holds 128 random bits, and the system checks the user besides.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 __all__ = ["BufferTicket", "SemaphoreTicket", "Ticket"]
 
@@ -53,7 +54,7 @@ class BufferTicket(Ticket):
     offset, size
         Which bytes of the shared memory it is.
     dtype, shape
-        Its elements' type, as numpy writes it, and its shape.
+        Its elements' type, as numpy's files write it or ``"bfloat16"``, and its shape.
     denied
         The rights that it lacks.
     device, handle
@@ -62,7 +63,7 @@ class BufferTicket(Ticket):
 
     offset: int
     size: int
-    dtype: str
+    dtype: Any  # a text, or a list for a structure
     shape: tuple[int, ...]
     denied: int
     device: str = ""

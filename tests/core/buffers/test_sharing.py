@@ -57,6 +57,34 @@ def test_a_part_is_opened_as_it_is_m2(device):
     assert device.open(read_only.share()).access == "read"
 
 
+@pytest.mark.parametrize(
+    "dtype", ["float16", "bfloat16", np.dtype([("a", "i1"), ("b", "f8")], align=True)]
+)
+def test_elements_are_opened_as_they_are_m2(device, dtype):
+    shared = device.allocate(32, dtype=dtype, shareable=True)
+    opened = device.open(pickle.loads(pickle.dumps(shared.share())))
+    assert (opened.dtype, opened.shape) == (shared.dtype, shared.shape)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"offset": -8},
+        {"offset": 24, "size": -8, "shape": (-1,)},
+        {"shape": (3,)},
+        {"shape": (-2, -1)},
+        {"dtype": "<f4"},
+        {"dtype": "|O"},
+    ],
+    ids=str,
+)
+def test_a_ticket_whose_fields_do_not_agree_is_refused_m2(device, changes):
+    """No view beside the memory that is shared, and no objects in it."""
+    ticket = device.allocate(16, dtype=np.float64, shareable=True).share()
+    with pytest.raises((InvalidArgumentError, ArgumentTypeError), match=r"^open: "):
+        device.open(dataclasses.replace(ticket, **changes))
+
+
 def test_memory_lives_as_long_as_anybody_uses_it_m2(device):
     first = device.allocate(16, shareable=True)
     first.map()[:] = 7
@@ -120,7 +148,7 @@ def test_a_ticket_of_somewhere_else_is_refused_m1(device, kind):
             device.open(dataclasses.replace(ticket, **changes))
     if kind == "buffer":
         with pytest.raises(ClosedError):
-            device.open(dataclasses.replace(ticket, size=1 << 40))
+            device.open(dataclasses.replace(ticket, size=1 << 40, shape=(1 << 40,)))
 
 
 def test_a_ticket_of_a_process_that_has_ended_m1(device):

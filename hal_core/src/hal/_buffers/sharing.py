@@ -8,15 +8,19 @@ the memory first, so it keeps the memory until the last has left or died, or the
 
 from __future__ import annotations
 
+import math
 import os
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 from weakref import WeakValueDictionary
 
+import numpy as np
+
+from hal import bfloat16
 from hal._base import watch as watching
 from hal._base.regions import PAGE, Region
 from hal._buffers.dlpack import HOST_DEVICE
 from hal._memory.blocks import Owner
-from hal._memory.extent import Extent
+from hal._memory.extent import Extent, shape_of
 from hal._memory.usage import MEMORY_TYPES
 from hal._memory.views import Adopted
 from hal.errors import ClosedError, ExchangeError, InvalidArgumentError, UnimplementedError
@@ -121,14 +125,31 @@ def ticket_of(buffer: Extent) -> BufferTicket:
         handle=shared.handle,
         offset=buffer._offset,
         size=buffer._size,
-        dtype=buffer._dtype.str,
+        dtype=(
+            bfloat16.NAME
+            if bfloat16.is_bfloat16(buffer._dtype)
+            else np.lib.format.dtype_to_descr(buffer._dtype)
+        ),
         shape=buffer._shape,
         denied=buffer._denied,
     )
 
 
-def open_shared(device: DeviceCore, ticket: BufferTicket) -> Storage:
-    """Return the memory of a buffer's ticket; see `Device.open`."""
+def open_shared(device: DeviceCore, ticket: BufferTicket) -> tuple[Storage, np.dtype[Any]]:
+    """Return the memory and the element type of a buffer's ticket; see `Device.open`."""
+    given, size = ticket.dtype, ticket.size
+    is_named = given == bfloat16.NAME
+    dtype = bfloat16.dtype() if is_named else np.lib.format.descr_to_dtype(given)
+    count = math.prod(ticket.shape)
+    if min(ticket.offset, size, *ticket.shape) < 0 or (count,) != shape_of(size, dtype, "open"):
+        raise InvalidArgumentError(
+            f"open: the ticket of a buffer says that {size} bytes from byte {ticket.offset} on are "
+            f"{ticket.shape} elements of {dtype}; pass it on as share() returned it"
+        )
+    return _open_memory(device, ticket), dtype
+
+
+def _open_memory(device: DeviceCore, ticket: BufferTicket) -> Storage:
     if ticket.device:
         return _open_device(device, ticket)
     region = Region.open(ticket, "buffer", ticket.offset + ticket.size)

@@ -232,7 +232,7 @@ class Device(DeviceCore):
         if not isinstance(ticket, BufferTicket):
             message = f"open takes what share() returned, not {type(ticket).__name__}"
             raise ArgumentTypeError(message)
-        storage, dtype = sharing.open_shared(self, ticket), np.dtype(ticket.dtype)
+        storage, dtype = sharing.open_shared(self, ticket)
         return Buffer(self, storage, ticket.offset, ticket.size, dtype, ticket.shape, ticket.denied)
 
     def import_array(self, array: object, *, release: Callable[[], object] | None = None) -> Buffer:
