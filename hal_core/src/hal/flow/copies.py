@@ -158,8 +158,8 @@ class Copies(Transfers):
         writing = (other, part_of(other, place, place + size), True)
         with self._lock:
             try:
-                found = collect((reading,), lanes.download, self, wait)
-                found_there = collect((writing,), lanes_there.upload, self)
+                found = collect((reading,), lanes.download, self.look, wait)
+                found_there = collect((writing,), lanes_there.upload, self.look)
                 read, written = self._pieces(
                     lanes.download,
                     part,

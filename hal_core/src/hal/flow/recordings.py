@@ -252,20 +252,6 @@ def constants_of(kernel: hal.Kernel, reads: Iterable[str], writes: Iterable[str]
     constants = kernel.signature.constants
     if reads is _NO_NAMES and writes is _NO_NAMES:
         return constants
-    return _narrowed(kernel, constants, reads, writes)
-
-
-def is_memory(value: object) -> bool:
-    """Return whether an object is a buffer, tracked or not, or a slot."""
-    if isinstance(value, hal.Output):  # one run's own: nobody waits for it
-        return False
-    return isinstance(value, (TrackedBuffer, hal.Slot, hal.Buffer))
-
-
-def _narrowed(
-    kernel: hal.Kernel, constants: frozenset[str], reads: Iterable[str], writes: Iterable[str]
-) -> frozenset[str]:
-    """Return the parameters that a kernel only reads, with the caller's corrections."""
     what = f"dispatch of {kernel.name!r}: reads and writes"
     read, written = frozenset(as_names(reads, what)), frozenset(as_names(writes, what))
     pointers = {each.name for each in kernel.signature.parameters if each.kind in {"ptr", "any"}}
@@ -274,6 +260,13 @@ def _narrowed(
         message = f"{what} name pointers out of {sorted(pointers)}; {shown(unknown)} are none"
         raise InvalidArgumentError(message)
     return (constants | read) - written
+
+
+def is_memory(value: object) -> bool:
+    """Return whether an object is a buffer, tracked or not, or a slot."""
+    if isinstance(value, hal.Output):  # one run's own: nobody waits for it
+        return False
+    return isinstance(value, (TrackedBuffer, hal.Slot, hal.Buffer))
 
 
 def bound_accesses(

@@ -109,7 +109,7 @@ class Scheduler(Tracker):
         """Submit work with these accesses, after everything that it has to wait for."""
         with self._lock:
             try:
-                waits = collect(accesses, queue, self, wait)
+                waits = collect(accesses, queue, self.look, wait)
                 operation = submit(waits)
                 note(accesses, operation, queue)
             except BaseException as error:

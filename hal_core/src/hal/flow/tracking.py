@@ -13,9 +13,9 @@ the last writer themselves. Nothing here takes a lock: `hal.flow.flow` does.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from copy import copy
-from typing import Any, Final, Protocol, TypeAlias
+from typing import Any, Final, TypeAlias
 from weakref import WeakSet
 
 import hal
@@ -64,10 +64,9 @@ class Lanes:
 class _Interval:
     """The last writer of a range of bytes, and its readers since."""
 
-    __slots__ = ("readers", "stop", "writer")
+    __slots__ = ("readers", "writer")
 
-    def __init__(self, stop: int, writer: hal.Submission | None, readers: Readers) -> None:
-        self.stop = stop
+    def __init__(self, writer: hal.Submission | None, readers: Readers) -> None:
         self.writer = writer
         self.readers = readers
 
@@ -108,23 +107,18 @@ class History:
         self.writer: hal.Submission | None = None
         self.readers: Readers = None
         self.intervals: list[_Interval] | None = None
-        self._starts: list[int] = []
+        self._starts: list[int] = []  # of the intervals; each ends where the next one starts
         self._limit = _MANY
 
-    def collect(self, part: Part, found: list[Wait], *, writes: bool) -> None:
-        """Add the predecessors of an access to these bytes to `found`."""
+    def spans(self, part: Part) -> Sequence[History | _Interval]:
+        """Return what have the last writers and the readers of these bytes."""
         start, stop = (0, self.size) if part is None else part
-        intervals = self.intervals
-        if intervals is None:
-            if start < stop:
-                _collect(self.writer, self.readers, found, writes=writes)
-            return
-        if start < stop:
-            index = bisect_right(self._starts, start) - 1
-            while index < len(intervals) and self._starts[index] < stop:
-                each = intervals[index]
-                _collect(each.writer, each.readers, found, writes=writes)
-                index += 1
+        if start >= stop:
+            return ()
+        if self.intervals is None:
+            return (self,)
+        first = bisect_right(self._starts, start) - 1
+        return self.intervals[first : bisect_left(self._starts, stop)]
 
     def note(
         self, part: Part, operation: hal.Submission, queue: hal.Queue, *, writes: bool
@@ -133,35 +127,32 @@ class History:
         start, stop = (0, self.size) if part is None else part
         if start >= stop:
             return
-        whole = stop - start == self.size
-        if whole and writes:
-            self.intervals = None
-            self.writer, self.readers = operation, None
-            return
-        if self.intervals is None:
-            if whole:
-                self.readers = _with(self.readers, queue, operation)
+        if stop - start == self.size:
+            if writes:
+                self.intervals = None
+                self.writer, self.readers = operation, None
                 return
-            self._starts, self.intervals = [0], [_Interval(self.size, self.writer, self.readers)]
+        elif self.intervals is None:
+            self._starts, self.intervals = [0], [_Interval(self.writer, self.readers)]
             self.writer = self.readers = None
         intervals = self.intervals
-        first, last = self._split(start, intervals), self._split(stop, intervals)
-        if writes:
-            self._starts[first:last] = [start]
-            intervals[first:last] = [_Interval(stop, operation, None)]
-        else:
-            for each in intervals[first:last]:
+        if intervals is not None:
+            first, last = self._split(start, intervals), self._split(stop, intervals)
+            if writes:
+                self._starts[first:last] = [start]
+                intervals[first:last] = [_Interval(operation, None)]
+        if not writes:
+            for each in self.spans(part):
                 each.readers = _with(each.readers, queue, operation)
-        if len(intervals) > self._limit:
+        if intervals is not None and len(intervals) > self._limit:
             self._sweep(intervals)
 
     def entries(self, part: Part, *, readers: bool) -> list[Wait]:
         """Return the writers of these bytes, or their writers and readers, and the origin."""
-        found: list[Wait] = list(self.origin)
-        self.collect(part, found, writes=False)
-        if readers:
-            self.collect(part, found, writes=True)
-        return found
+        found: list[Wait | None] = [*self.origin]
+        for each in self.spans(part):
+            found += (each.writer, *((each.readers or {}).values() if readers else ()))
+        return [each for each in dict.fromkeys(found) if each is not None]
 
     def forget(self, origin: tuple[hal.Timepoint, ...]) -> None:
         """Forget everything except what every access has to wait for."""
@@ -210,16 +201,13 @@ class History:
 
     def _split(self, place: int, intervals: list[_Interval]) -> int:
         """Split the interval across `place`; return the index of the first one from there on."""
-        index = bisect_left(self._starts, place)
-        if index < len(self._starts) and self._starts[index] == place:
-            return index
-        before = intervals[index - 1]
-        if before.stop > place:
+        starts = self._starts
+        index = bisect_left(starts, place)
+        if place < self.size and (index == len(starts) or starts[index] != place):
+            before = intervals[index - 1]
             readers = before.readers
-            after = _Interval(before.stop, before.writer, None if readers is None else {**readers})
-            intervals.insert(index, after)
-            self._starts.insert(index, place)
-            before.stop = place
+            intervals.insert(index, _Interval(before.writer, readers and {**readers}))
+            starts.insert(index, place)
         return index
 
     def _sweep(self, intervals: list[_Interval]) -> None:
@@ -227,8 +215,7 @@ class History:
         ended: dict[hal.Submission, bool] = {}
         starts: list[int] = []
         kept: list[_Interval] = []
-        start = 0
-        for each in intervals:
+        for start, each in zip(self._starts, intervals, strict=True):
             readers = each.readers
             if readers is not None:
                 left = {queue: one for queue, one in readers.items() if not _is_over(one, ended)}
@@ -236,12 +223,9 @@ class History:
             if each.writer is not None and _is_over(each.writer, ended):
                 each.writer = None
             last = kept[-1] if kept else None
-            if last is not None and last.writer is each.writer and last.readers == each.readers:
-                last.stop = each.stop
-            else:
+            if last is None or last.writer is not each.writer or last.readers != each.readers:
                 starts.append(start)
                 kept.append(each)
-            start = each.stop
         self._starts, self.intervals = starts, kept
         self._limit = max(_MANY, 2 * len(kept))
         if len(kept) == 1:
@@ -257,61 +241,42 @@ def part_of(history: History, start: int, stop: int) -> Part:
     return None if stop - start == history.size > 0 else (start, stop)
 
 
-class Tracker(Protocol):
-    """The owner of histories, as `hal.flow.Flow`."""
-
-    def look(self, history: History, found: list[Wait]) -> None:
-        """Find what an access waits for besides writers and readers."""
-
-
 def collect(
     accesses: Iterable[Access],
     queue: hal.Queue,
-    tracker: Tracker,
+    look: Callable[[History, list[Wait]], None],
     wait: Waits = NOTHING,
 ) -> list[Any]:
     """Return the predecessors of these accesses by work on a queue, and the caller's own waits.
 
-    `tracker` adds the rest for a special history. Makes no
-    call for memory that is used as a whole.
+    `look` adds what a special history waits for besides writers and readers.
     """
     found: list[Any] = []
     for history, part, writes in accesses:
         if history.special:
-            tracker.look(history, found)
-        if part is not None or history.intervals is not None:
-            history.collect(part, found, writes=writes)
-            continue
-        writer, readers = history.writer, history.readers
-        if readers is not None and len(readers) > _FEW and queue not in readers:
-            history.readers = readers = _left(readers)
-        if writes and readers:
-            for reader in readers.values():
-                if reader not in found:
-                    found.append(reader)
-        elif writer is not None and writer not in found:
-            # Much is written once and read often, so a queue that reads it again checks whether it
-            # still has to wait. The first time it does not check, since it mostly has to.
-            if readers is not None and queue in readers and writer.state == "done":
-                history.writer = None
-            else:
-                found.append(writer)
+            look(history, found)
+        for span in history.spans(part):
+            writer, readers = span.writer, span.readers
+            if writes and readers:
+                for reader in readers.values():
+                    if reader not in found:
+                        found.append(reader)
+            elif writer is not None and writer not in found:
+                # Much is written once and read often, so a queue that reads it again checks whether
+                # it still has to wait. The first time it does not check, since it mostly has to.
+                if readers is not None and queue in readers and writer.state == "done":
+                    span.writer = None
+                else:
+                    found.append(writer)
     if wait is not NOTHING:
         found += wait if type(wait) is tuple or type(wait) is list else _entries(wait)
     return found
 
 
 def note(accesses: Iterable[Access], operation: hal.Submission, queue: hal.Queue) -> None:
-    """Remember accesses; for memory that is used as a whole without a call."""
+    """Remember accesses."""
     for history, part, writes in accesses:
-        if part is not None or history.intervals is not None:
-            history.note(part, operation, queue, writes=writes)
-        elif writes:
-            history.writer, history.readers = operation, None
-        elif history.readers is None:
-            history.readers = {queue: operation}
-        else:
-            history.readers[queue] = operation
+        history.note(part, operation, queue, writes=writes)
 
 
 def _entries(wait: Any) -> tuple[Any, ...]:  # noqa: ANN401 - the queue checks it
@@ -323,30 +288,14 @@ def _entries(wait: Any) -> tuple[Any, ...]:  # noqa: ANN401 - the queue checks i
     return as_items(wait, "a wait list takes timepoints, submissions and fences")
 
 
-def _collect(
-    writer: hal.Submission | None, readers: Readers, found: list[Wait], *, writes: bool
-) -> None:
-    if writes and readers:
-        for reader in readers.values():
-            if reader not in found:
-                found.append(reader)
-    elif writer is not None and writer not in found:
-        found.append(writer)
-
-
 def _with(readers: Readers, queue: hal.Queue, operation: hal.Submission) -> Readers:
     """Return readers with another one added."""
-    if readers is not None and len(readers) > _FEW and queue not in readers:
-        readers = _left(readers)
     if readers is None:
         return {queue: operation}
+    if len(readers) > _FEW and queue not in readers:
+        readers = {each: one for each, one in readers.items() if one.state != "done"}
     readers[queue] = operation
     return readers
-
-
-def _left(readers: dict[hal.Queue, hal.Submission]) -> Readers:
-    """Return the readers that have not ended successfully."""
-    return {queue: one for queue, one in readers.items() if one.state != "done"} or None
 
 
 def _is_over(operation: hal.Submission, known: dict[hal.Submission, bool]) -> bool:
