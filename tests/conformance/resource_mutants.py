@@ -296,7 +296,7 @@ RESOURCES = (
         ["command_buffers/test_numbers.py::test_slots_say_that_they_are_numbers_c3"],
         (
             "hal._commands.slots",
-            '        return self._slots._kinds[self._index] or "buffer"\n',
+            '        return self._slots._rules[self._index].kind or "buffer"\n',
             '        return "buffer"\n',
         ),
     ),

@@ -9,7 +9,7 @@ import numpy as np
 
 from hal._commands.hazards import END, Access, Extents
 from hal._commands.nodes import COPIES, Command
-from hal._commands.slots import DIRECT, Slots
+from hal._commands.slots import DIRECT, SlotRule, Slots
 from hal._kernels.output import Output
 from hal._memory.access import check_buffer, late_address
 from hal._memory.extent import Extent
@@ -39,21 +39,7 @@ _BINDINGS: Final = (
 class SlotRules:
     """Checks of binding tables against what a recording needs; immutable."""
 
-    __slots__ = (
-        "_alignments",
-        "_arena",
-        "_copies",
-        "_count",
-        "_declared",
-        "_devices",
-        "_dtypes",
-        "_elements",
-        "_hazards",
-        "_needed",
-        "_rights",
-        "outputs",
-        "values",
-    )
+    __slots__ = ("_arena", "_copies", "_count", "_hazards", "outputs", "slots", "sure")
 
     def __init__(
         self,
@@ -63,20 +49,14 @@ class SlotRules:
         hazards: Sequence[Sequence[Access]],
     ) -> None:
         """Take what the commands need; `hazards` are the bytes that each touches, if they order."""
-        self._devices = tuple(slots._devices)
         self._count = len(slots)
         self._arena = slots._arena
-        # A hidden slot follows for each block of the temporaries: as the plan's, but for the first.
+        # A hidden slot follows for each block of the temporaries, as the plan's.
         more = len(self.temporaries()) - 1
-        self._needed = (*slots._needed, *slots._needed[-1:] * more)
-        self._alignments = tuple(slots._alignments)
-        self._rights = tuple(slots._rights)
-        self._elements = tuple(map(tuple, slots._elements))
-        self._declared = tuple(slots._dtypes)
+        self.slots = (*slots._rules, *slots._rules[-1:] * more)
         # The dtypes that surely fit each; None where anything may be bound.
-        self._dtypes = tuple(map(_surely, self._declared, self._elements))
-        self.values = dict(slots._values)
-        self.outputs = [index for index, rights in enumerate(self._rights) if rights & OUTPUT]
+        self.sure = [*map(_surely, self.slots)]
+        self.outputs = [index for index, each in enumerate(self.slots) if each.rights & OUTPUT]
         # Copies from one memory to another: the target and the source, and a description
         self._copies = [
             (command.operands, f"command {number}, {name},")
@@ -85,22 +65,13 @@ class SlotRules:
             and command.operands[0].memory != command.operands[1].memory
         ]
         self._hazards = None
-        if hazards and self._needed:
-            self._hazards = _Apart(len(self._needed), hazards)
+        if hazards and self.slots:
+            self._hazards = _Apart(len(self.slots), hazards)
 
     @property
     def count(self) -> int:
         """The number of addresses in a table."""
-        return len(self._needed)
-
-    def buffer_rule(self, index: int) -> tuple[tuple[np.dtype[Any], ...] | None, int, int, int]:
-        """Return the dtypes that surely fit a slot, its buffer's least bytes, alignment, rights."""
-        return (
-            self._dtypes[index],
-            self._needed[index],
-            self._alignments[index],
-            self._rights[index],
-        )
+        return len(self.slots)
 
     def ranges(self, memory: int) -> tuple[tuple[int, int], ...] | None:
         """Return what the commands touch of a memory; None where their order ignores it."""
@@ -109,7 +80,7 @@ class SlotRules:
     @property
     def is_mixed(self) -> bool:
         """Whether the slots stand for memory of several devices."""
-        return len(set(self._devices)) > 1
+        return len({each.device for each in self.slots}) > 1
 
     def temporaries(self) -> tuple[int, ...]:
         """Return the bytes of each block of the temporaries; empty if there are none."""
@@ -127,22 +98,19 @@ class SlotRules:
         late: Late = []
         addresses: list[Any] = []
         buffers = self._in_order(bindings)
-        values = self.values
-        for index, buffer in enumerate(buffers):
-            if values and index in values:
-                value = values[index].convert(index, buffer)
+        for index, (buffer, rule) in enumerate(zip(buffers, self.slots, strict=False)):
+            if rule.numbers is not None:
+                value = rule.numbers.convert(index, buffer)
                 addresses.append(value)
                 late.append((None, value, 0))
                 continue
             what = f"execute: the binding of slot {index}"
-            storage = check_buffer(
-                self._devices[index], buffer, what, self._rights[index], "recording"
-            )
-            if buffer._size < self._needed[index] or buffer._offset % self._alignments[index]:
-                raise InvalidArgumentError(self._refusal(index, buffer))
-            sure = self._dtypes[index]
+            storage = check_buffer(rule.device, buffer, what, rule.rights, "recording")
+            if buffer._size < rule.needed or buffer._offset % rule.alignment:
+                raise InvalidArgumentError(_refusal(index, rule, buffer))
+            sure = self.sure[index]
             if sure is not None and buffer._dtype not in sure:
-                self._check_elements(index, buffer._dtype)
+                _check_elements(index, rule, buffer._dtype)
             address = storage.address
             addresses.append(None if address is None else address + buffer._offset)
             late.append((storage, buffer._offset, buffer._size))
@@ -175,32 +143,6 @@ class SlotRules:
         )
         self._check_addresses(table, late)
         return table
-
-    def _refusal(self, index: int, buffer: Extent) -> str:
-        """Describe why a buffer cannot be bound to a slot."""
-        needed, alignment = self._needed[index], self._alignments[index]
-        if buffer._size < needed:
-            return (
-                f"execute: slot {index} needs {needed} bytes, and the buffer that was bound has "
-                f"{buffer._size}"
-            )
-        return (
-            f"execute: slot {index} needs a buffer that begins at a multiple of {alignment} "
-            f"bytes, and the one that was bound begins at byte {buffer._offset} of its memory"
-        )
-
-    def _check_elements(self, index: int, dtype: np.dtype[Any]) -> None:
-        """Raise unless a buffer of `dtype` has the elements of its slot and of its uses."""
-        declared = self._declared[index]
-        if not same_elements(declared, dtype):
-            raise ArgumentTypeError(
-                f"execute: slot {index} is of {declared}, and the buffer that was bound holds "
-                f"{dtype}; bind buffer.view(np.{declared}) if its bytes are meant"
-            )
-        for element in self._elements[index]:
-            if not fits(element, dtype):
-                message = f"execute: slot {index} ({element}*) {refusal(element, dtype)}"
-                raise ArgumentTypeError(message)
 
     def _in_order(self, bindings: object) -> Sequence[Any]:
         count = self._count
@@ -314,8 +256,35 @@ def _shared(index: int, other: int, direct: int) -> InvalidArgumentError:
     )
 
 
-def _surely(declared: np.dtype[Any], elements: tuple[str, ...]) -> tuple[np.dtype[Any], ...] | None:
+def _refusal(index: int, rule: SlotRule, buffer: Extent) -> str:
+    """Describe why a buffer cannot be bound to a slot."""
+    if buffer._size < rule.needed:
+        return (
+            f"execute: slot {index} needs {rule.needed} bytes, and the buffer that was bound has "
+            f"{buffer._size}"
+        )
+    return (
+        f"execute: slot {index} needs a buffer that begins at a multiple of {rule.alignment} "
+        f"bytes, and the one that was bound begins at byte {buffer._offset} of its memory"
+    )
+
+
+def _check_elements(index: int, rule: SlotRule, dtype: np.dtype[Any]) -> None:
+    """Raise unless a buffer of `dtype` has the elements of its slot and of its uses."""
+    if not same_elements(rule.dtype, dtype):
+        raise ArgumentTypeError(
+            f"execute: slot {index} is of {rule.dtype}, and the buffer that was bound holds "
+            f"{dtype}; bind buffer.view(np.{rule.dtype}) if its bytes are meant"
+        )
+    for element in rule.elements:
+        if not fits(element, dtype):
+            message = f"execute: slot {index} ({element}*) {refusal(element, dtype)}"
+            raise ArgumentTypeError(message)
+
+
+def _surely(rule: SlotRule) -> tuple[np.dtype[Any], ...] | None:
     """Return the dtypes whose buffers need no further check, or None if no buffer needs any."""
+    declared, elements = rule.dtype, rule.elements
     if declared == np.uint8 and all(sure_dtypes(element) is None for element in elements):
         return None
     return tuple(

@@ -323,7 +323,7 @@ def _owner(device: DeviceCore, thing: object) -> DeviceCore:
     """Return whose a buffer or a slot is, if a copy of `device` reaches it, else `device`."""
     if not isinstance(thing, Slot):
         return peer_copies.owner(device, thing)
-    other = thing._slots._devices[thing._index]
+    other = thing._slots._rules[thing._index].device
     return other if other is device or is_peer(device, other) else device
 
 

@@ -119,8 +119,9 @@ def plan_of(rules: SlotRules, uses: SlotUses, nodes: Sequence[Node]) -> Plan | N
 
 def _described(rules: SlotRules, slot: int) -> _Slot:
     """Return codes, the dtypes that surely fit, bytes, alignment and rights of a slot."""
-    value = rules.values.get(slot)
-    if value is None:
-        return (_BUFFER, *rules.buffer_rule(slot))
-    codes = value.codes() if isinstance(value, Scalars) else _GRID
+    rule = rules.slots[slot]
+    numbers = rule.numbers
+    if numbers is None:
+        return _BUFFER, rules.sure[slot], rule.needed, rule.alignment, rule.rights
+    codes = numbers.codes() if isinstance(numbers, Scalars) else _GRID
     return codes if len(codes) <= _MOST_FORMS else "", None, 0, 1, 0

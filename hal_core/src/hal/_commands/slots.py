@@ -80,7 +80,7 @@ class Slot(OutputPlace):
         A slot of ``slots=3``, without a declaration, becomes a scalar slot when the first command
         passes it to a parameter that takes a number.
         """
-        return self._slots._kinds[self._index] or "buffer"
+        return self._slots._rules[self._index].kind or "buffer"
 
     @property
     def offset(self) -> int:
@@ -141,58 +141,59 @@ class Slot(OutputPlace):
         return f"<Slot {self._index} from {self._offset}, {self._dtype}, {size}>"
 
 
-class Slots(Sequence[Slot]):
-    """The slots of one recording, and what its commands need of each.
-
-    Once there are temporaries, a hidden slot for their plan follows.
-    """
+class SlotRule:
+    """What a slot stands for, and what the commands need of that."""
 
     __slots__ = (
-        "__weakref__",
-        "_alignments",
-        "_arena",
-        "_count",
-        "_device",
-        "_devices",
-        "_direct",
-        "_dtypes",
-        "_elements",
-        "_kinds",
-        "_needed",
-        "_rights",
-        "_sizes",
-        "_values",
+        "alignment",
+        "device",
+        "dtype",
+        "elements",
+        "kind",
+        "needed",
+        "numbers",
+        "rights",
+        "size",
     )
+
+    def __init__(
+        self, device: DeviceCore, dtype: np.dtype[Any], size: int, kind: str | None
+    ) -> None:
+        self.device = device  # whose memory it stands for
+        self.dtype = dtype
+        self.size = size  # END if none was given
+        self.kind = kind  # None as long as any will do
+        self.needed = 0 if size == END else size
+        self.alignment = 1
+        self.rights = 0  # bits of `hal._memory.usage`
+        self.elements: set[str] = set()
+        self.numbers = _VALUES[kind]() if kind in _VALUES else None  # the check of those it takes
+
+
+class Slots(Sequence[Slot]):
+    """The slots of one recording, with a rule for each.
+
+    Once there are temporaries, the rule of a hidden slot for their plan follows.
+    """
+
+    __slots__ = ("__weakref__", "_arena", "_count", "_device", "_direct", "_rules")
 
     def __init__(self, device: DeviceCore, specs: object) -> None:
         self._device = device
-        self._dtypes: list[np.dtype[Any]] = []
-        self._sizes: list[int] = []
-        self._kinds: list[str | None] = []  # None as long as any will do
-        self._values: dict[int, Scalars | Grids] = {}  # of the slots for numbers
-        self._devices: list[DeviceCore] = []  # whose memory each stands for
+        self._rules: list[SlotRule] = []
         for index, (dtype, size, owner) in enumerate(_read_specs(specs, device)):
             what = f"slot {index}"
             is_value = type(dtype) is str and size is None and dtype in _VALUES
             known = dtype if is_value else None if dtype is _COUNTED else "buffer"
-            self._kinds.append(known)
             try:
                 kind = as_dtype(dtype if known == "buffer" else np.uint8)
             except ArgumentTypeError as error:
                 message = f"{what}: {error}, and neither of the kinds 'scalar' and 'grid'"
                 raise ArgumentTypeError(message) from error.__cause__
             shape_of(0, kind, what)
-            self._dtypes.append(kind)
-            self._devices.append(owner)
-            self._sizes.append(END if size is None else check_index(size, f"{what}: the size"))
-        self._needed = [0 if size == END else size for size in self._sizes]
-        self._alignments = [1] * len(self._sizes)
-        self._rights = [0] * len(self._sizes)  # bits of `hal._memory.usage`
-        self._elements: list[set[str]] = [set() for _ in self._sizes]
-        for index, word in enumerate(self._kinds):
-            if word in _VALUES:
-                self._values[index] = _VALUES[word]()
-        self._count = len(self._sizes)
+            length = END if size is None else check_index(size, f"{what}: the size")
+            self._rules.append(SlotRule(owner, kind, length, known))
+        self._count = len(self._rules)
         self._arena: Arena | None = None  # of the temporaries
         self._direct: list[Transient] = []  # memory of `Queue.alloca` that is used directly
 
@@ -204,14 +205,7 @@ class Slots(Sequence[Slot]):
         arena = self._arena
         if arena is None:
             arena = self._arena = Arena()
-            self._dtypes.append(np.dtype(np.uint8))
-            self._devices.append(self._device)
-            self._sizes.append(END)
-            self._needed.append(0)
-            self._alignments.append(1)
-            self._rights.append(0)
-            self._elements.append(set())
-            self._kinds.append("buffer")
+            self._rules.append(SlotRule(self._device, np.dtype(np.uint8), END, "buffer"))
         life = arena.take(size or 1)
         return Slot(self, self._count, life.start, size, dtype, life)
 
@@ -236,11 +230,11 @@ class Slots(Sequence[Slot]):
     @property
     def kinds(self) -> tuple[str, ...]:
         """The `Slot.kind` of each slot."""
-        return tuple([each or "buffer" for each in self._kinds[: self._count]])
+        return tuple([each.kind or "buffer" for each in self._rules[: self._count]])
 
     def _check_kind(self, slot: Slot, what: str, kind: str = "buffer") -> None:
         """Raise unless a slot stands for something of a kind, or may."""
-        known = self._kinds[slot._index]
+        known = self._rules[slot._index].kind
         if known is not None and known != kind:
             takes = "a number" if kind == "scalar" else f"a {kind}"
             raise wrong_kind(what, takes, slot._index, known)
@@ -259,7 +253,7 @@ class Slots(Sequence[Slot]):
 
     def _check_device(self, slot: Slot, device: DeviceCore, what: str, rights: int) -> None:
         """Raise unless commands of a device may use a slot for memory so."""
-        owner = self._devices[slot._index]
+        owner = self._rules[slot._index].device
         if owner is device or (rights & DISPATCH and owner._context in device._access):
             return
         if slot._life is not None:
@@ -290,7 +284,7 @@ class Slots(Sequence[Slot]):
                 f"there is no slot {shown(number)}: the recording has {len(self)}; ask for more "
                 "with device.record(slots=...)"
             )
-        return Slot(self, number, 0, self._sizes[number], self._dtypes[number])
+        return Slot(self, number, 0, self._rules[number].size, self._rules[number].dtype)
 
     def __iter__(self) -> Iterator[Slot]:
         return (self[index] for index in range(len(self)))
@@ -303,19 +297,20 @@ class Slots(Sequence[Slot]):
 
         It also needs certain rights, bits of `hal._memory.usage`, and elements, if they matter.
         """
-        self._kinds[index] = "buffer"
+        rule = self._rules[index]
+        rule.kind = "buffer"
         if element:
-            self._elements[index].add(element)
-        self._rights[index] |= rights
-        self._needed[index] = max(self._needed[index], size)
-        self._alignments[index] = max(self._alignments[index], alignment)
+            rule.elements.add(element)
+        rule.rights |= rights
+        rule.needed = max(rule.needed, size)
+        rule.alignment = max(rule.alignment, alignment)
 
     def need_value(self, use: ValueUse) -> ValueUse:
         """Note that a command uses a slot's number; return the use with the place of its bytes."""
-        kind = self._kinds[use.slot]
-        if kind is None:
-            kind = self._kinds[use.slot] = "scalar"
-        return self._values.setdefault(use.slot, _VALUES[kind]()).add(use)
+        rule = self._rules[use.slot]
+        if rule.numbers is None:
+            rule.kind, rule.numbers = "scalar", Scalars()  # it was only counted
+        return rule.numbers.add(use)
 
 
 class _SlotIndexError(InvalidArgumentError, IndexError):
