@@ -9,7 +9,6 @@ import pytest
 from core_harness import LIMIT
 
 import hal
-from hal._commands.instances import _copy_block
 from hal._programs.parameters import Parameter
 from hal.errors import ArgumentTypeError, InvalidArgumentError
 
@@ -77,8 +76,8 @@ def test_a_copied_block_is_one_of_its_own_c3(alignment):
     )
     given = (5, bytes(range(64)), "a buffer")
     block = signature.pack("kernel", given, lambda *_: 0x123456789)
-    copies = [_copy_block(block) for _ in range(50)]
-    copies += [_copy_block(each) for each in copies]
+    copies = [block.copy() for _ in range(50)]
+    copies += [each.copy() for each in copies]
     block.set_address(2, 0)
     ranges = set()
     for each in copies:

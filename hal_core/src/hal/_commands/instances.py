@@ -9,17 +9,16 @@ that only nodes that differ are updated.
 
 from __future__ import annotations
 
-import ctypes
 import itertools
 import struct
 import weakref
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from hal._base import sync
 from hal._commands.slots import DIRECT
 from hal._commands.values import GRID, ValueUse
-from hal._programs.parameters import ParameterBlock
+from hal._programs.parameters import ParameterBlock, pack_address
 
 if TYPE_CHECKING:
     from hal._commands.bindings import Table
@@ -27,10 +26,6 @@ if TYPE_CHECKING:
     from hal._memory.storage import Handle
     from hal._speedups import Rebinder
     from hal.native import Node
-
-
-_pack_address: Final = struct.Struct("<Q").pack_into
-_STORAGE_ALIGNMENT: Final = 8  # what ctypes surely gives
 
 
 class Lease:
@@ -96,7 +91,10 @@ class Replica:
         self.table: Table = (None,) * uses.count  # it is bound to none at first
         # For each slot: the memory of a block and the index in it for its addresses, and an offset
         self._pointers = [
-            [(*_place(blocks[command], place), offset) for command, place, offset in each]
+            [
+                (blocks[command]._storage, blocks[command].place(place), offset)
+                for command, place, offset in each
+            ]
             for each in uses.parameters
         ]
         # For each slot: how to write its bytes, and which: to the memory of a block, at an index
@@ -104,7 +102,8 @@ class Replica:
             [
                 (
                     struct.Struct(f"{use.size}s").pack_into,
-                    *_place(blocks[command], use.place),
+                    blocks[command]._storage,
+                    blocks[command].place(use.place),
                     slice(use.start, use.start + use.size),
                 )
                 for command, use in each
@@ -117,7 +116,7 @@ class Replica:
         blocks = {}
         nodes = list(self.nodes)
         for command, block in self._uses.blocks.items():
-            blocks[command] = _copy_block(block)
+            blocks[command] = block.copy()
             nodes[command] = nodes[command]._replace(parameters=blocks[command].address)
         return Replica(self._uses, nodes, blocks)
 
@@ -137,7 +136,7 @@ class Replica:
                 continue
             changed.append(self._uses.commands[slot])
             for storage, place, offset in self._pointers[slot]:
-                _pack_address(storage, place, address + offset)
+                pack_address(storage, place, address + offset)
             for command, field, offset in self._uses.fields[slot]:
                 node = self.nodes[command]
                 self.nodes[command] = node._make(
@@ -242,23 +241,3 @@ def _whole(instances: Iterable[Instance]) -> tuple[Instance, ...]:
 
 def _leased(instances: Iterable[Instance]) -> tuple[Instance, ...]:
     return tuple(instance for instance in instances if instance.lease() is not None)
-
-
-def _place(block: ParameterBlock, index: int) -> tuple[ctypes.Array[ctypes.c_char], int]:
-    """Return the storage of a block and the index in it of a parameter's value."""
-    start = block.address - ctypes.addressof(block._storage)
-    return block._storage, start + block._layout.offsets[index]
-
-
-def _copy_block(block: ParameterBlock) -> ParameterBlock:
-    """Return a block with the same values in memory of its own."""
-    layout, size = block._layout, len(block._storage)
-    storage = type(block._storage)()
-    base = ctypes.addressof(storage)
-    alignment = max((each.alignment for each in layout.parameters), default=1)
-    slack = -base % alignment if alignment > _STORAGE_ALIGNMENT else 0
-    start = block.address - ctypes.addressof(block._storage)
-    ctypes.memmove(base + slack, block.address, size - max(start, slack))
-    for index, offset in enumerate(layout.offsets):
-        _pack_address(storage, slack + 8 * index, base + slack + offset)
-    return ParameterBlock(layout, storage, base + slack)

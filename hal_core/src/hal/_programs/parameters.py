@@ -68,7 +68,9 @@ _PRINTABLE_BITS: Final = 1024
 _DOUBLE: Final = 8
 _DOUBLE_BITS: Final = 53
 _POINTER: Final = 8
-_ADDRESS: Final = struct.Struct("<Q")
+pack_address: Final = struct.Struct("<Q").pack_into
+STORAGE_ALIGNMENT: Final = 8
+"""The alignment that ctypes surely gives a block's storage; a larger one is made by hand."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,20 +163,12 @@ class Layout:
         self.offsets = offsets
         self._packers = tuple(struct.Struct(f"<{each.code}").pack for each in parameters)
 
-    def pack_one(
-        self, kernel_name: str, index: int, argument: object, resolve: Resolver | None = None
-    ) -> bytes:
-        """Return one argument's bytes, or raise the error that it causes.
-
-        Without `resolve` the bytes of a buffer are zeros.
-        """
+    def pack_one(self, kernel_name: str, index: int, argument: object) -> bytes:
+        """Return one argument's bytes, zeros for a buffer, or raise the error that it causes."""
         parameter = self.parameters[index]
         convert = conversion(kernel_name, parameter, argument)
         if convert is None and parameter.kind in POINTERS:
-            address = resolve(argument, parameter.name) if resolve else 0
-            if address is None:
-                raise wrong_type(kernel_name, parameter, argument)
-            return _ADDRESS.pack(address)
+            return bytes(_POINTER)
         try:
             return self._packers[index](convert(argument) if convert else argument)
         except TypeError as error:
@@ -202,18 +196,26 @@ class ParameterBlock:
         self._storage = storage
         self.address = address
 
-    def set(self, kernel_name: str, index: int, argument: object, resolve: Resolver) -> None:
-        """Replace an argument in place, checked as in `Signature.pack`; 0 <= `index`.
-
-        Raises what `Signature.pack` raises, and then leaves the block unchanged.
-        """
-        packed = self._layout.pack_one(kernel_name, index, argument, resolve)
-        ctypes.memmove(self.address + self._layout.offsets[index], packed, len(packed))
+    def place(self, index: int) -> int:
+        """Return where the storage has the value of a parameter."""
+        return self.address - ctypes.addressof(self._storage) + self._layout.offsets[index]
 
     def set_address(self, index: int, address: int) -> None:
         """Replace the device address of a pointer in place, without any check."""
-        offset = self.address - ctypes.addressof(self._storage) + self._layout.offsets[index]
-        _ADDRESS.pack_into(self._storage, offset, address)
+        pack_address(self._storage, self.place(index), address)
+
+    def copy(self) -> ParameterBlock:
+        """Return a block with the same values in memory of its own."""
+        layout, size = self._layout, len(self._storage)
+        storage = type(self._storage)()
+        base = ctypes.addressof(storage)
+        alignment = max((each.alignment for each in layout.parameters), default=1)
+        slack = -base % alignment if alignment > STORAGE_ALIGNMENT else 0
+        start = self.address - ctypes.addressof(self._storage)
+        ctypes.memmove(base + slack, self.address, size - max(start, slack))
+        for index, offset in enumerate(layout.offsets):
+            pack_address(storage, slack + _POINTER * index, base + slack + offset)
+        return ParameterBlock(layout, storage, base + slack)
 
 
 def conversion(kernel_name: str, parameter: Parameter, argument: object) -> Converter | None:

@@ -21,6 +21,7 @@ from hal._programs.elements import alignment_of, fits, is_element, refusal, sure
 from hal._programs.parameters import (
     POINTERS,
     SIZED,
+    STORAGE_ALIGNMENT,
     TYPES,
     Converter,
     Layout,
@@ -38,7 +39,6 @@ _Plan = tuple[tuple[tuple[int, str], ...], tuple[tuple[int, Converter], ...]]
 
 _POINTER: Final = 8
 _RECORD_ALIGNMENT: Final = 16  # C++'s largest alignment of a structure without alignas
-_STORAGE_ALIGNMENT: Final = 8  # what ctypes surely gives; larger alignments are made here
 _MAX_PLANS: Final = 64
 _SHOWN: Final = 200
 _DECLARATION: Final = re.compile(
@@ -116,7 +116,7 @@ class Signature:
         self._layout = Layout(self.parameters, tuple(offsets))
         self._pack_into = struct.Struct(code).pack_into
         self._alignment = max((each.alignment for each in self.parameters), default=1)
-        slack = self._alignment if self._alignment > _STORAGE_ALIGNMENT else 0
+        slack = self._alignment if self._alignment > STORAGE_ALIGNMENT else 0
         self._storage_type = ctypes.c_char * max(1, end + slack)
         # All pointers as one number: the base times `ones`, plus the offsets. One multiplication
         # costs a third of one addition per argument.
@@ -208,7 +208,7 @@ class Signature:
         storage = self._storage_type()
         base = addressof(storage)
         offset = 0
-        if self._alignment > _STORAGE_ALIGNMENT:
+        if self._alignment > STORAGE_ALIGNMENT:
             offset = -base % self._alignment
             base += offset
         try:
