@@ -313,15 +313,15 @@ RESOURCES = (
         "a one-shot recording is executed twice",
         ["command_buffers/test_one_shot.py::test_one_shot_runs_once_c1"],
         (
-            "hal._commands.recorder",
-            "                self._runs.pop()  #",
-            "                self._runs[-1]  #",
+            "hal._commands.executions",
+            "        runs.pop()  #",
+            "        runs[-1]  #",
         ),
     ),
     (
         "a refused execution uses up a one-shot recording",
         ["command_buffers/test_one_shot.py::test_a_one_shot_outlives_a_refused_submission_c1"],
-        ("hal._commands.recorder", "            self._runs.append(None)\n", "            pass\n"),
+        ("hal._commands.executions", "        runs.append(None)  #", "        pass  #"),
     ),
     (
         "a recording takes an update when it runs",

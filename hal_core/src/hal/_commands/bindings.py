@@ -232,8 +232,8 @@ class _Apart:
             for begin, end in extents[index].shifted(*place)
             if begin < end
         ]
-        # Of the bytes touched, and of those written: the two memories that reach furthest so far.
-        # One of them is another than the next one's, so no more can matter.
+        # For reads and for writes: the ends of the two memories that reach furthest so far. A use
+        # is compared with other memories than its own, so the furthest of these is one of the two.
         furthest: dict[bool, dict[int, int]] = {False: {}, True: {}}
         for begin, end, writes, index in sorted(uses):
             for other, stop in furthest[not writes].items():

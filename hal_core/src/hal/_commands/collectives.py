@@ -33,10 +33,7 @@ _SOURCE = -2
 
 
 class _Spot(NamedTuple):
-    """The bytes of an operand: from `start` of a storage, or of what a slot is bound to.
-
-    `place` is its operand, without what the recording alone knows.
-    """
+    """The bytes of an operand: from `start` on, of a storage or of the buffer bound to a slot."""
 
     memory: Storage | int
     start: int

@@ -24,7 +24,7 @@ from hal._memory import peers
 from hal._memory.core import DeviceCore
 from hal._memory.replay import Housed
 from hal._transfers.collectives import GroupLaunch
-from hal.errors import ArgumentTypeError, HalError, InvalidArgumentError
+from hal.errors import ArgumentTypeError, ClosedError, HalError, InvalidArgumentError
 from hal.native_collectives import Participant
 
 _T = TypeVar("_T")
@@ -66,12 +66,20 @@ def _check_device(device: DeviceCore, commands: CommandBuffer) -> None:
 
 
 def once(commands: CommandBuffer, submit: Callable[[], _T]) -> _T:
-    """Submit an execution of a one-shot recording."""
-    commands._take_run()
+    """Submit an execution of a one-shot recording; raise if there was one before."""
+    runs = commands._runs
+    assert runs is not None  # noqa: S101 - the callers have looked
+    try:
+        runs.pop()  # one bytecode: two threads cannot get the same token
+    except IndexError:
+        raise ClosedError(
+            "execute: the recording is one-shot and has been executed; record another, or record "
+            "it with one_shot=False"
+        ) from None
     try:
         return submit()
     except HalError:
-        commands._give_back_run()  # refused: nothing has changed
+        runs.append(None)  # refused: nothing has changed
         raise
 
 

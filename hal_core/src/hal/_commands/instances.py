@@ -168,7 +168,7 @@ class Instance:
         self.stream = stream
         self.lease = weakref.ref(lease)
         self.broken = False  # its contents are unknown
-        # What the C extension binds it anew with; the table has a None for each slot then.
+        # The object by which the C extension binds it anew; its table has only None then.
         self.rebinder: Rebinder | None = None
         # The C extension asks for one more, for bindings that take turns with what it holds.
         self.again = False

@@ -27,7 +27,7 @@ class Join:
     def __init__(self, stop: int, commands: Sequence[int], earlier: Join | None) -> None:
         self.stop = stop  # the number of the first command after it
         self.commands = commands  # its own, in order; there is at least one
-        # Another join that is part of it; what is in neither stands before one of its commands.
+        # Another join that is part of it. A command that is in neither comes before one of its own.
         self.earlier = earlier
 
 

@@ -43,7 +43,7 @@ class _Execution(Replay):
         super().__init__(count)
         self._playback = playback
         self.table = table  # None if it has no slots
-        self.replica: Replica | None = None  # what is bound to the table, from the first part on
+        self.replica: Replica | None = None  # bound to the table, once the first calls are made
 
     def replay(self, stream: int, start: int, end: int) -> None:
         """Make the native calls from `start` to before `end`."""
@@ -283,7 +283,7 @@ class Playback:
         nodes: list[Node] = [_EMPTY] * len(lowering.dependencies)
         for position, node in zip(lowering.positions, replica.nodes, strict=True):
             nodes[position] = node
-        # A graph has launches of something. So one of nothing is switched off in the instance.
+        # A graph takes no launch of an empty grid: one of a block stands for it, switched off.
         empty = [each for each in self._uses.sized if not all(replica.nodes[each].grid)]
         for command in empty:
             whole = replica.nodes[command]._replace(grid=(1, 1, 1))

@@ -100,8 +100,8 @@ class Plan:
 def plan_of(rules: SlotRules, uses: SlotUses, nodes: Sequence[Node]) -> Plan | None:
     """Return the plan of a recording with slots; None if only Python can bind them.
 
-    That is so for fills, copies and launches over a grid in memory that use slots, for what kernels
-    print to, and for numbers that `hal._kernels.packing` leaves to Python.
+    That is so for fills, copies and launches over a grid in memory that use slots, for slots of the
+    output of kernels, and for numbers that `hal._kernels.packing` leaves to Python.
     """
     if speedups.module is None or not 0 < rules.count <= _MOST_SLOTS:
         return None

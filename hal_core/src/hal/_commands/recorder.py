@@ -77,7 +77,7 @@ class Recorder:
         self._device = device
         self._hazards = hazards == "auto"
         self._category = categories
-        # A one-shot recording has one token, which its execution takes.
+        # A one-shot recording has one token, which its execution takes (`executions.once`).
         self._runs: list[None] | None = [None] if as_flag(one_shot, "record: one_shot") else None
         self._slots = Slots(device, slots)
         self._commands: list[Command] = []  # until it has ended: `Playback` has them then
@@ -205,22 +205,6 @@ class Recorder:
             raise ClosedError(message)
         if self._ended:
             raise InvalidArgumentError("the recording has ended and is immutable; record another")
-
-    def _take_run(self) -> None:
-        """Take the token of a one-shot recording; raise if it has been executed."""
-        if self._runs is not None:
-            try:
-                self._runs.pop()  # one bytecode: two threads cannot get the same token
-            except IndexError:
-                raise ClosedError(
-                    "execute: the recording is one-shot and has been executed; record another, or "
-                    "record it with one_shot=False"
-                ) from None
-
-    def _give_back_run(self) -> None:
-        """Undo `_take_run`: the submission was refused."""
-        if self._runs is not None:
-            self._runs.append(None)
 
 
 class Scope:

@@ -142,7 +142,7 @@ class Slot(OutputPlace):
 
 
 class SlotRule:
-    """What a slot stands for, and what the commands need of that."""
+    """The kind and the size of what a slot stands for, and what the commands need of it."""
 
     __slots__ = (
         "alignment",
@@ -162,7 +162,7 @@ class SlotRule:
         self.device = device  # whose memory it stands for
         self.dtype = dtype
         self.size = size  # END if none was given
-        self.kind = kind  # None as long as any will do
+        self.kind = kind  # None until a command has decided
         self.needed = 0 if size == END else size
         self.alignment = 1
         self.rights = 0  # bits of `hal._memory.usage`

@@ -1,7 +1,7 @@
 """The temporaries of a recording: memory that lives within it (rules C1 and M3).
 
-All temporaries of a recording are parts of its *blocks*, which each execution reserves when it
-is issued, all of them or none, and gives back behind itself. A temporary lives from its first
+All temporaries of a recording are parts of its *blocks*, which each execution reserves when it is
+issued, all of them or none, and gives back after its last command. A temporary lives from its first
 command up to its end. While the recording goes on each has bytes of its own in a *plan* without
 bounds. When it ends all lives are known, and each gets its place in a block: two share bytes if the
 commands of the one are ordered before those of the other, by a barrier or an event between them, or
@@ -11,11 +11,11 @@ All blocks but the last are of one size, which hardly depends on the recording: 
 has given back the next one takes, also where that one needs more. With one block of just the size,
 recordings that need a little more in turn held up to three times what the largest needs.
 
-To place what is largest first wastes least, mostly; so do those that live long where sizes
-vary little. There is no best order, so a few are tried, and what takes least is chosen. The
-rejected alternative, to choose while the commands are recorded, took up to 1.7 times what lives
-at once. So were allocation nodes of native graphs: an instance with them can run once at a time,
-their pool counts nowhere, and streams have none.
+Placing the largest first usually wastes least; where sizes vary little, placing those that live
+longest does. No order is always the best, so a few are tried, and the one that takes the least is
+chosen. Two alternatives were rejected. Choosing places while the commands are recorded took up to
+1.7 times the bytes that live at once. Allocation nodes of native graphs let an instance run only
+once at a time, no statistics count their pool, and streams have no such thing.
 """
 
 from __future__ import annotations
@@ -141,7 +141,7 @@ def _most_alive(sizes: _Numbers, first: _Numbers, last: _Numbers) -> int:
     """Return the most bytes that live at once."""
     when = np.concatenate([first, last])
     change = np.concatenate([sizes, -sizes])
-    # What ends with a command lives still where another begins after those before it.
+    # At one command, count those that begin before those that end: both have bytes then.
     order = np.lexsort([-change, when])
     return int(np.cumsum(change[order]).max(initial=0))
 

@@ -41,7 +41,7 @@ class Scalars:
     __slots__ = ("_forms", "_size")
 
     def __init__(self) -> None:
-        # One for each type of parameter: where its bytes begin, and who first took it so
+        # For each type of parameter: where its bytes begin, and the first such parameter
         self._forms: dict[str, tuple[int, Kernel, int]] = {}
         self._size = 0
 

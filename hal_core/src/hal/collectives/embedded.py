@@ -266,7 +266,7 @@ class EmbeddedGroup(NativeGroup):
 
 
 _tables: Final[dict[object, dict[int, Any]]] = {}
-"""What the ranks have brought that have arrived, by the key of each meeting of theirs."""
+"""For each meeting, by its key: what each rank that has arrived has brought."""
 _changed: Final = threading.Condition()
 
 

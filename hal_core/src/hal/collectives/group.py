@@ -41,7 +41,7 @@ _ALL: Final = (-1, False)
 
 
 class _Batch:
-    """What a thread submits between the two ends of a ``with group.batch()``."""
+    """The launch that a thread fills inside ``with group.batch()``."""
 
     __slots__ = ("launch", "thread")
 
@@ -95,9 +95,9 @@ class Group(Participant):
         self._timeout = timeout
         self._rank, self._size = native.rank, native.size
         self.lock = threading.RLock()  # a finaliser may submit, too
-        # What has not ended well, or was not seen to, oldest first
+        # The launches that are not known to have ended well, oldest first
         self._flights: deque[Launch] = deque()
-        # The last number of what is numbered by itself, each in a list that C raises it in, too
+        # For each line that is numbered by itself, its last number, in a list: C raises it, too
         self._counts: dict[tuple[int, bool], list[int]] = {}
         self._turns = 0  # submissions so far
         self._turn = 0  # those that were issued

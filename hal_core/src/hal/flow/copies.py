@@ -172,7 +172,7 @@ class Copies(Transfers):
                 note((reading,), read, lanes.download)
                 note((writing,), written, lanes_there.upload)
             except BaseException:
-                # Some of it may have been submitted, whatever was raised.
+                # Whatever was raised, some pieces may have been submitted.
                 history.doubt()
                 other.doubt()
                 raise

@@ -207,7 +207,7 @@ class Recording:
                 self.read_first.add(value.index)
             self.uses[value.index] = max(self.uses[value.index], use)
             return
-        # Who comes after what a writer does, comes after what a reader does.
+        # A write comes after more than a read does, so it stands for both.
         if use == _WRITTEN and value.reading in self.direct:
             self.direct.remove(value.reading)
         access = value.writing if use == _WRITTEN else value.reading

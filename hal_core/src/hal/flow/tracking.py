@@ -1,10 +1,8 @@
 """The last writer of a memory's bytes, and its readers since.
 
-A `History` is as cheap as two attributes while its memory is used as a whole.
-Once a part is used it keeps an interval list, until the whole
-is written. Its size is bounded: a read on an ordered queue stands for
-all earlier ones on that queue, and of reads of parts only those that have not
-ended keep intervals of their own.
+A `History` is as cheap as two attributes while its memory is used as a whole. Once a part is used
+it keeps a list of intervals, until the whole is written. That list is bounded: a read on an ordered
+queue stands for all earlier ones on that queue, and work that has ended keeps no interval apart.
 
 A writer comes after all readers; if there are any, they came after
 the last writer themselves. Nothing here takes a lock: `hal.flow.flow` does.
@@ -103,7 +101,7 @@ class History:
         # Whether an access has more to look at than writers and readers: it is no longer tracked,
         # there is an `origin`, or it `is_doubtful`
         self.special = bool(origin)
-        # Those two of the whole memory, while `intervals` is None
+        # The last writer and the readers of the whole memory, while `intervals` is None
         self.writer: hal.Submission | None = None
         self.readers: Readers = None
         self.intervals: list[_Interval] | None = None
@@ -111,7 +109,7 @@ class History:
         self._limit = _MANY
 
     def spans(self, part: Part) -> Sequence[History | _Interval]:
-        """Return what have the last writers and the readers of these bytes."""
+        """Return the records of these bytes: this one, or the intervals that have some of them."""
         start, stop = (0, self.size) if part is None else part
         if start >= stop:
             return ()

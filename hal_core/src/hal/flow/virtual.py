@@ -71,12 +71,12 @@ class PhysicalDevice:
     def add(self, member: VirtualDevice) -> None:
         """Add a virtual device, which is lost with the others; for this module."""
         with self._lock:
-            # Those that were lost stay: they tell that the hardware is.
+            # A lost one stays: by it, `lost` knows that the hardware is gone.
             self._members = [
                 each for each in self._members if each.device.lost or not each.device.closed
             ]
             for each in self._members:
-                # One that is closed meanwhile is no loss.
+                # Another thread may close it meanwhile.
                 with contextlib.suppress(ClosedError):
                     each.device.share_loss(member.device)
             self._members.append(member)

@@ -171,7 +171,7 @@ class Routine:
         self._outputs = list({step.output: None for step in steps if step.output})
         self._locals = [each for each in late if isinstance(each, Local)]
         self._merges = [each for each in late if isinstance(each, Merge)]
-        # What is late and memory, and whether some step writes it: that sorts last
+        # The memory that only a call knows, and whether some step writes it: True comes last
         uses = [(use, what) for step in steps for _, what, use in step.late if use is not None]
         self._memory = {what: use for use, what in sorted(uses, key=itemgetter(0))}
         self._scalars = [*{*self.parameters}.difference(self._memory, self._outputs)]
@@ -235,7 +235,7 @@ class Routine:
             recorded = self._recorded(steps, values) if len(steps) > 1 else None
             if recorded is not None:
                 execute = partial(lane.execute, recorded[0], bindings=recorded[1], signal=signal)
-                # What it does not take, a step refuses in the user's words.
+                # If the recording refuses it, so does a step below, in the user's words.
                 with contextlib.suppress(ArgumentTypeError, InvalidArgumentError):
                     return flow.run(recorded[2], lane, lambda waits: execute(wait=waits), wait)
             for each in steps:
