@@ -12,6 +12,8 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
+import numpy as np
+
 from hal.collectives import numerics
 from hal.collectives.texts import RECORDS, mismatch, not_all_came
 from hal.errors import CollectiveError, HalError, InvalidArgumentError, OperationError
@@ -195,13 +197,13 @@ def _perform(works: Sequence[Collective]) -> None:
             begin = rank * length if step.kind == "reduce_scatter" else 0
             target.write(whole[begin : begin + length])
     elif step.kind == "all_gather":
-        whole = numerics.joined(parts)
+        whole = np.concatenate(parts)
         for _, target in targets:
             target.write(whole)
     else:
         for rank, target in targets:
             place = slice(rank * length, (rank + 1) * length)
-            target.write(numerics.joined([part[place] for part in parts]))
+            target.write(np.concatenate([part[place] for part in parts]))
 
 
 def _read(region: Region | None) -> numerics.Bytes:

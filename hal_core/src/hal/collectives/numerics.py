@@ -48,11 +48,6 @@ def narrow(numbers: NDArray[Any], dtype: np.dtype[Any]) -> Bytes:
         return np.ascontiguousarray(numbers.astype(dtype, copy=False)).view(np.uint8)
 
 
-def joined(parts: Sequence[Bytes]) -> Bytes:
-    """Return the ranks' bytes one behind the other, in memory of their own."""
-    return np.concatenate(parts)
-
-
 def reduced(parts: Sequence[Bytes], dtype: np.dtype[Any], op: str) -> Bytes:
     """Return the reduction of the ranks' bytes, in the order of the ranks."""
     function = _FUNCTIONS[op]
