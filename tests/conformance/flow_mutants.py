@@ -187,7 +187,7 @@ FLOW = (
         ["flow/test_merging.py::test_another_buffer_is_refused_where_work_is_scheduled_q4"],
         (
             "hal.flow.merging",
-            "                or not _is_same(held, source)\n",
+            "                or not _is_same(held.source, source)\n",
             "",
         ),
     ),
@@ -196,7 +196,7 @@ FLOW = (
         ["flow/test_merging.py::test_another_buffer_is_refused_where_work_is_scheduled_q4"],
         (
             "hal.flow.merging",
-            "            whole = self._flow.renew(whole)\n            part.close()\n",
+            "            whole = self._flow.renew(whole)\n            held.part.close()\n",
             "            pass\n",
         ),
     ),
@@ -205,8 +205,8 @@ FLOW = (
         ["flow/test_merging.py::test_it_holds_what_was_expected_q4"],
         (
             "hal.flow.merging",
-            "                    copied = self._flow.copy(source, self._part)\n",
-            "                    copied = self._flow.fill(self._part, 0)\n",
+            "                    copied = self._flow.copy(source, part)\n",
+            "                    copied = self._flow.fill(part, 0)\n",
         ),
     ),
     (

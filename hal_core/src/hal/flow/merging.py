@@ -31,6 +31,15 @@ class Merge(NamedTuple):
     mode: MergeMode | None = None
 
 
+class _Held(NamedTuple):
+    """The content of a merge buffer."""
+
+    source: TrackedBuffer
+    wanted: MergeMode
+    view: TrackedBuffer  # of the part or of the source; kernels only read it
+    part: TrackedBuffer | None  # of the merge buffer's memory; None if kernels read the source
+
+
 class MergeBuffer:
     """Memory that brings one buffer at a time, of any device, to a device's kernels.
 
@@ -51,42 +60,24 @@ class MergeBuffer:
         The device whose kernels read it.
     """
 
-    __slots__ = (
-        "_flow",
-        "_is_in_place",
-        "_is_late",
-        "_lock",
-        "_part",
-        "_source",
-        "_view",
-        "_wanted",
-        "_whole",
-        "device",
-    )
+    __slots__ = ("_flow", "_held", "_lock", "_whole", "device")
 
     def __init__(self, flow: Copies, lanes: Lanes) -> None:
         self.device: Final = lanes.device
         self._flow = flow
         self._lock = threading.Lock()
-        self._is_in_place = False
-        # Whether each `expect` copies
-        self._is_late = False
-        self._wanted: MergeMode = "copy"
-        self._source: TrackedBuffer | None = None
+        self._held: _Held | None = None
         self._whole: TrackedBuffer | None = None
-        self._part: TrackedBuffer | None = None
-        # The part or the source, which kernels only read
-        self._view: TrackedBuffer | None = None
 
     @property
     def source(self) -> TrackedBuffer | None:
         """The buffer loaded last, or None."""
-        return self._source
+        return None if self._held is None else self._held.source
 
     @property
     def mode(self) -> MergeMode:
         """The mode in effect: ``"streaming"`` if kernels read the source in place."""
-        return "streaming" if self._is_in_place else "copy"
+        return "streaming" if self._held is not None and self._held.part is None else "copy"
 
     @property
     def capacity(self) -> int:
@@ -95,7 +86,7 @@ class MergeBuffer:
         return 0 if whole is None else whole.size
 
     def __repr__(self) -> str:
-        held = "empty" if self._source is None else f"{self.mode} of {self._source!r}"
+        held = "empty" if self.source is None else f"{self.mode} of {self.source!r}"
         return f"<MergeBuffer of {self.device.name} {self.capacity} bytes, {held}>"
 
     def load(self, source: TrackedBuffer, mode: MergeMode = "copy") -> hal.Submission | None:
@@ -116,19 +107,16 @@ class MergeBuffer:
         self._flow.check_open()
         self._flow.check(source, "load")
         with self._lock:
-            if self._is_in_place and mode == "streaming" and self._source is source:
+            if mode == self.mode == "streaming" and self.source is source:
                 return None  # it stands for the source already
             self._empty()
-            copied = None
-            if mode == "streaming" and self._flow.reaches(self.device, source.device):
-                self._is_in_place = True
-            else:
-                self._part = self._room_for(source)
-                self._is_late = mode == "streaming"
-                if not self._is_late:
-                    copied = self._flow.copy(source, self._part)
-            brought = self._part or source.subspan(0, source.size)
-            self._view = TrackedBuffer(
+            copied = part = None
+            if mode == "copy" or not self._flow.reaches(self.device, source.device):
+                part = self._room_for(source)
+                if mode == "copy":
+                    copied = self._flow.copy(source, part)
+            brought = part or source.subspan(0, source.size)
+            view = TrackedBuffer(
                 self._flow,
                 brought.history,
                 brought.raw,
@@ -137,7 +125,7 @@ class MergeBuffer:
                 f"the merge buffer of {self.device.name}",
                 MemoryMode.CONSTANT,
             )
-            self._source, self._wanted = source, mode
+            self._held = _Held(source, mode, view, part)
             return copied
 
     def expect(self, source: TrackedBuffer | str, mode: MergeMode | None = None) -> TrackedBuffer:
@@ -159,24 +147,23 @@ class MergeBuffer:
         if mode is not None:
             as_choice(mode, ("copy", "streaming"), "expect: mode")
         with self._lock:
-            held, view = self._source, self._view
+            held = self._held
             if (
                 held is None
-                or view is None
-                or not _is_same(held, source)
-                or (mode is not None and mode != self._wanted)
+                or not _is_same(held.source, source)
+                or (mode is not None and mode != held.wanted)
             ):
                 wanted = shown(source) if isinstance(source, str) else repr(source)
-                holds = "nothing" if held is None else f"{held!r} as {self._wanted!r}"
+                holds = "nothing" if held is None else f"{held.source!r} as {held.wanted!r}"
                 raise InvalidArgumentError(
                     f"the merge buffer of {self.device.name} was expected to hold {wanted}"
                     f"{f' as {mode!r}' if mode else ''}, and holds {holds}; load what is to be "
                     "merged before the work is scheduled"
                 )
-            self._flow.check(held, "expect")
-            if self._is_late and self._part is not None:
-                self._flow.copy(held, self._part)
-            return view
+            self._flow.check(held.source, "expect")
+            if held.wanted == "streaming" and held.part is not None:
+                self._flow.copy(held.source, held.part)
+            return held.view
 
     def recover(self) -> None:
         """Hold nothing, and forget failed work on its memory, as `TrackedBuffer.recover` does."""
@@ -197,13 +184,12 @@ class MergeBuffer:
         """Hold nothing; under the lock."""
         # First: after a Ctrl-C here, other memory is used from now on.
         whole, self._whole = self._whole, None
-        part, self._part, self._source, self._view = self._part, None, None, None
-        self._is_in_place = self._is_late = False
-        if part is not None and whole is not None:
+        held, self._held = self._held, None
+        if held is not None and held.part is not None and whole is not None:
             # Before the memory is written again: from now on, users of the part, or of what was
             # made of it, are refused; work scheduled already is remembered by the flow.
             whole = self._flow.renew(whole)
-            part.close()
+            held.part.close()
         self._whole = whole
 
     def _room_for(self, source: TrackedBuffer) -> TrackedBuffer:
