@@ -31,7 +31,7 @@ BUFFERS = (
     (
         "an integer's sign counts for a pointer",
         ["kernels/test_dispatch.py::test_elements_that_a_pointer_takes_c5"],
-        ("hal._programs.elements", 'kinds == {"i", "u"}', "False"),
+        ("hal.arguments", 'kinds == {"i", "u"}', "False"),
     ),
     (
         "a pointer takes memory at any address",
