@@ -68,7 +68,7 @@ def find_program(name: str, path: str) -> str | None:
 
 
 def identity(command: Sequence[str]) -> list[str]:
-    """Return what tells a command from others, and its program's file from later ones."""
+    """Return texts that identify a command and the present file of its program."""
     about = os.stat(command[0])
     return [*command, str(about.st_size), str(about.st_mtime_ns)]
 

@@ -66,7 +66,7 @@ _TUNING: Final = {
             "vect-max-version-for-alias-checks": 64,
             # A loop inside of a thread must be unrolled, or the loop over threads stays scalar.
             # GCC ignores `#pragma unroll`, and its own pragma takes no template's parameter, and
-            # unrolls without end what has no constant count.
+            # unrolls without end a loop of no constant count.
             "max-completely-peel-times": 128,
             "max-completely-peeled-insns": 1000,
         }.items()
@@ -133,7 +133,7 @@ def _compile(
     if request.has_includes:
         foreign = _preprocess(request, compiler, options, folders)
     debug = os.environ.get("HAL_CPU_DEBUG_DIR", "")
-    # Of the request, and not of what is made of it: an image that is kept then costs no rewriting.
+    # Made from the request, not from the rewritten text: a cached image then costs no rewriting.
     key = _build.CACHE.key(
         "kernel",
         request.source,
@@ -184,7 +184,7 @@ def _own(name: str) -> bytes:
 
 @functools.cache
 def _own_texts() -> str:
-    """Return what tells apart all that an image is made with, beside the request."""
+    """Return a key of everything that goes into an image besides the request."""
     code = [cast("InspectLoader", sys.modules[name].__loader__) for name in _dialect.MODULES]
     sources = [
         loader.get_source(name) or "" for loader, name in zip(code, _dialect.MODULES, strict=True)

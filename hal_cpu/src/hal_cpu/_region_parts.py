@@ -45,7 +45,7 @@ class Limit:
         return f"{self.function}<{self.type}>(hal_size_x, {self.bound})"
 
     def is_met(self) -> str:
-        """Return what is true where only threads of the span run."""
+        """Return a condition that is true where only threads of the span run."""
         return f"hal_is_whole<{self.type}>({self.bound})"
 
 

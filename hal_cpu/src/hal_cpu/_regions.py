@@ -5,7 +5,7 @@ block: barriers, shared memory, and control flow and variables that are the same
 A variable that more than one region uses is computed again in each, if it follows from the
 thread's index alone, and else kept in an array with an element for each thread.
 
-Only what is understood as a whole is split: for anything else `split` returns None, and the
+Only a kernel that is understood as a whole is split: for others `split` returns None, and the
 threads run side by side, as they always can.
 """
 
@@ -49,7 +49,7 @@ def split(
 ) -> list[Edit] | None:
     """Return the edits that make a kernel run its block by itself, or None.
 
-    None too for a kernel without barriers that is not to be faster for it.
+    None too for a kernel without barriers that would not be faster.
 
     Parameters
     ----------
@@ -191,7 +191,7 @@ class _Splitter(Names):
             self.texts[first] == "{" and 0 < first < index < last
             for first, last in self._pair.items()
         )
-        # What is declared in a loop must live on in its next round.
+        # Shared memory of a loop must live on in its next round.
         if self.texts[index] == "__shared__" and not is_nested:
             self._shared_here.append((index, end))
 

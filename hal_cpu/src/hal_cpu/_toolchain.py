@@ -182,7 +182,7 @@ def work_directory() -> Iterator[Path]:
     Directories that killed processes have left are removed first. Raises
     `OSError` with the path.
     """
-    from pathlib import Path  # noqa: PLC0415 - who does not compile would wait for it
+    from pathlib import Path  # noqa: PLC0415 - only compiling needs it
 
     name, lock = _make_directory()
     try:

@@ -30,7 +30,8 @@ if TYPE_CHECKING:
 __all__ = ["CpuDevice"]
 
 _FEATURES: Final = FEATURES - {"async_allocations", "stream_values", "memory_sharing"}
-"""All but one that the system cannot provide: the core's own pool replaces it."""
+"""Not those that serve a driver's own memory: the core's pool, its events, and shared memory of the
+host do as well."""
 _SLICE: Final = 50_000_000
 """The nanoseconds that a blocking call stays in C before it checks for signals."""
 _LOOK_FROM: Final = 64 << 20
@@ -53,7 +54,7 @@ _handles = itertools.count(1)
 """Handles of modules, of all devices."""
 
 _mailboxes: Final[dict[int, list[int]]] = {}
-"""The mailboxes of each stream that was adopted that nobody has, as parts of handles."""
+"""The unused mailboxes of each stream that was adopted, as parts of handles."""
 
 
 class CpuDevice(NativeDevice):

@@ -73,7 +73,7 @@ def compile_image(request: CompileRequest, target: str) -> tuple[bytes, str]:
 
 
 def _stamp(folder: str) -> str:
-    """Return what changes when other headers are installed in the vendor's folder."""
+    """Return a text that changes when other headers are installed in the vendor's folder."""
     try:
         about = (Path(folder) / "cuda_fp16.h").stat()
     except OSError:

@@ -152,7 +152,7 @@ class Communicator:
     # What ranks tell each other
 
     def tell(self, peers: Sequence[int], message: dict[str, Any]) -> list[tuple[Request, bytes]]:
-        """Send a message to some ranks; return what is to be kept until they have it."""
+        """Send a message to some ranks; return the objects to keep until they have it."""
         data = json.dumps(message).encode()
         return [(self.control.Isend(data, peer, _TELLING), data) for peer in peers]
 

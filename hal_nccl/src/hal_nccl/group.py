@@ -182,7 +182,7 @@ class NcclGroup(NativeGroup):
             target = 0 if to and root != self._rank else TARGET
             how = _nccl.TYPES[step.dtype], _nccl.OPS[step.op]
             return _FUNCTIONS[kind], (SOURCE, target, count, *how, *to, comm, STREAM)
-        # What is only moved is moved as bytes, of any type.
+        # Data that is only moved is moved as bytes, whatever its type.
         what = count * dtype.itemsize, _nccl.BYTE
         if kind in MESSAGES:
             place = SOURCE if kind == "send" else TARGET

@@ -210,7 +210,7 @@ class _Threads(Exchange):
                 self._found[key] = make(), {rank}
                 self._changed.notify_all()
             elif not self._changed.wait_for(
-                # Who meets again waits for a new one.
+                # A rank that meets again waits for a new identity.
                 lambda: key in self._found and rank not in self._found[key][1],
                 timeout,
             ):

@@ -111,10 +111,10 @@ def dealloca(
 
 
 def _payload(plan: Plan, storage: Transient) -> Payload:
-    """Return the payload; only the driver's pool has something enqueued.
+    """Return a plan's payload; only with the driver's pool there is something to enqueue.
 
-    The storage is kept by the plan, and so does not note the operation: it knows its alloca, and
-    a dealloca is no use.
+    The resource is the plan, which keeps the storage. As a resource itself the storage would note
+    the operation as a use, and neither an alloca nor a dealloca is one.
     """
     return (plan, (), plan) if storage.is_async else (None, (plan,), plan)
 

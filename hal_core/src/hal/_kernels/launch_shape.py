@@ -66,7 +66,7 @@ def check_block(
 
 
 def _is_plain(block: object) -> bool:
-    """Return whether a block is a tuple of plain ints, which stands for no other tuple."""
+    """Return whether a block is a tuple of plain ints, which as a key equals no other block."""
     return type(block) is tuple and all(type(count) is int for count in block)
 
 

@@ -20,8 +20,8 @@ _MOST: Final = 48
 def packer_of(signature: Signature) -> Packer | None:
     """Return what packs arguments for a signature; None if only Python does.
 
-    That is so for structures, for what only the size is known of, for bfloat16, and for what a
-    kernel prints to.
+    Python packs structures, parameters of which only the size is known, bfloat16, and the outputs
+    of kernels that print.
     """
     parameters = signature.parameters
     if speedups.module is None or signature.output is not None or len(parameters) > _MOST:

@@ -3,8 +3,8 @@
 A call that blocks by itself, such as `Buffer.numpy`, first waits for all that its copy depends
 on. Then nothing is left to be ordered, so the copy is no operation: no queue, no other thread
 and no staging ring takes part. Memory that the host sees is copied by the host. For other
-memory the driver copies, on a stream that only such calls use. Both in parts, between which a
-Ctrl-C ends the call.
+memory the driver copies, on a stream that only such calls use. Both copy in parts, and a Ctrl-C
+ends the call between two of them.
 """
 
 from __future__ import annotations

@@ -106,7 +106,7 @@ class Ticket:
 
 
 NO_BUCKET: Final[list[Block]] = []
-"""The bucket of what is never cached; one for all, because every piece of a segment has it."""
+"""The bucket of blocks that are never cached; one for all, as every piece of a segment has it."""
 
 GONE: Final = Ticket(Block(0, 0, MemoryType.DEVICE, None, DIRECT), 0)
 """The ticket of every block that was given back."""

@@ -159,8 +159,8 @@ class Books:
     def remove(self, ticket: Ticket) -> bool:
         """Remove a block that is about to be freed; False if that use of it has ended before.
 
-        What a Ctrl-C keeps from being freed after this is lost, while what is
-        freed and in the books would be used.
+        Before the free, not after it: a Ctrl-C in between leaks the block, while one that is freed
+        and still in the books would be used again.
         """
         block = ticket.block
         if block.ticket is not ticket or block not in self.blocks:
@@ -324,7 +324,7 @@ class Books:
     # Repair
 
     def _begin(self) -> None:
-        """Begin a change of what is derived."""
+        """Begin a change of derived state."""
         if self._is_broken:
             self._mend()
         self._is_broken = True
@@ -349,7 +349,7 @@ class Books:
         self.pooled = sum([each.size for each in self.uses() if each.block.way == ASYNC])
 
     def close(self) -> None:
-        """Empty the cache's buckets, and let anybody have what is free: no queue is left.
+        """Empty the cache's buckets, and let anybody have all free pieces: no queue is left.
 
         Blocks that are unused or become it are surplus then.
         """

@@ -115,7 +115,7 @@ class Heap:
         if need > LARGE:
             way = DIRECT
         books = self.books
-        # Until it is whole it is never cached
+        # DIRECT until its memory is there: what an interrupt leaves must not get into the cache
         ticket = Ticket(Block(0, need, storage.memory, None, DIRECT), 0)
         with self.driver.growing:
             self.driver.check_open()
@@ -247,8 +247,7 @@ class Heap:
         """Free unused memory until `keep` bytes of it are left; return the bytes freed.
 
         Counts the cache, segments and the driver's pool; not what `Reaper.trimmed`
-        frees. Blocks as long as the native frees do, those of other
-        threads included: the caller is about to ask for what they free.
+        frees. Blocks as `Reaper.trim` does.
         """
         self.refuse_reentrance()
         before = self._taken()
@@ -275,7 +274,7 @@ class Heap:
         return self.reaper.close(release_context=release_context)
 
     def statistics(self, *, reset_peak: bool = False) -> tuple[MemoryUse, dict[str, MemoryUse]]:
-        """Return what is allocated, in total and by kind, without what nobody holds.
+        """Return the use of memory, in total and by kind, without allocations that nobody holds.
 
         Never blocks: memory that only a native call can free counts as held until a
         thread of the pool has made the call.
@@ -318,7 +317,7 @@ class Heap:
     def out_of_memory(
         self, size: int, memory: MemoryType, error: OutOfMemoryError | None
     ) -> OutOfMemoryError:
-        """Return an error that says what was asked for, and what is there; may block."""
+        """Return an error that names the request and the memory that there is; may block."""
         error = error or OutOfMemoryError("the memory is in use")
         there = "the device does not tell how much is free"
         with self.driver.growing, contextlib.suppress(HalError):

@@ -1,7 +1,7 @@
 """Access of one driver's devices to each other's memory (rules M1, Q5, Q6).
 
 A *visit* is an operation's use of another device's memory,
-from its submission to its end. Visits are what lets that device be closed first: its
+from its submission to its end. Visits let that device be closed first: its
 close cancels those that have not begun, and waits for the others.
 """
 

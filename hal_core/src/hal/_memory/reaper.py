@@ -63,8 +63,8 @@ process: Final = Process()
 class Reaper:
     """The release of unused memory and native handles of one native device.
 
-    An entry of its deques leaves them after it was processed, so a Ctrl-C repeats it; a ticket
-    whose use has ended changes nothing.
+    An entry leaves its deque only after it was processed, so after a Ctrl-C it is processed again.
+    That does nothing to a ticket whose use has ended.
     """
 
     __slots__ = (
@@ -185,8 +185,8 @@ class Reaper:
     def _doom_late(self, storage: Transient) -> bool:
         """Release a storage's memory whose dealloca has ended, if unused; under the books' lock.
 
-        Returns whether the storage needs no further look: if others may hold it, its finaliser does
-        it.
+        Returns whether the storage can be forgotten. One that others may hold is left to its
+        finaliser.
         """
         ticket = storage._ticket
         if ticket is not None and storage.is_unused():
@@ -220,8 +220,8 @@ class Reaper:
     def trim(self, keep: int) -> None:
         """Free unused memory until `keep` bytes of it are left, and all that `trimmed` frees.
 
-        Blocks as long as the native frees do, those of other threads included, which are waste
-        until they are done: the caller is about to ask for what they free.
+        Blocks for the native frees, also for those that other threads are making: the caller is
+        about to ask for that memory.
         """
         for trim in self.trimmed:
             self.while_open(trim)
@@ -230,7 +230,7 @@ class Reaper:
         self.drop_owners()
 
     def while_open(self, function: Callable[[], object]) -> None:
-        """Call what makes native calls, unless the device is being closed, which waits for them."""
+        """Call a function that makes native calls, unless a close has begun, which waits for it."""
         with self.reaping:
             if not self._driver.is_closed:
                 function()
@@ -246,7 +246,7 @@ class Reaper:
                 self._free_waste(keep)
 
     def _free_waste(self, keep: int) -> None:
-        """Free what is waste, and unused blocks until `keep` bytes are left; the reaping lock."""
+        """Free all waste, and unused blocks until `keep` bytes are left; with the reaping lock."""
         books, waste = self._books, self._waste
         while True:
             while waste:

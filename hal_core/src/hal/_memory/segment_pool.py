@@ -22,8 +22,8 @@ finds no other piece, or one more than half as large again as the need, puts the
 ones. If each search did, the allocas after it would have to be searched for, too; if only one
 that finds none did, more would be held. The C extension knows recent pieces only.
 
-Only what is in use (`taken`) is the truth, and one store writes to it. The free pieces
-are what is left between; the books rebuild them from it after a Ctrl-C (`hal._memory.books`).
+Only the pieces in use (`taken`) are the truth, and one store writes to them. The free pieces
+are the gaps between; the books rebuild them after a Ctrl-C (`hal._memory.books`).
 """
 
 from __future__ import annotations
@@ -204,7 +204,7 @@ class SegmentPool:
         return True
 
     def forget_points(self) -> None:
-        """Note that there is no queue any more: what is rebuilt comes after nothing."""
+        """Note that there is no queue any more: rebuilt pieces come after nothing."""
         self._last.clear()
 
     def add(self, segment: Segment) -> None:
@@ -298,7 +298,7 @@ class SegmentPool:
             return
         pieces = [piece for recent in self.recent.values() for piece in recent]
         self.recent.clear()
-        pieces.sort(key=_sequence_of)  # what is joined takes the points of what comes last
+        pieces.sort(key=_sequence_of)  # a joined piece takes the points of the later one
         for piece in pieces:
             self._add(piece, piece.points)
         self._settle(2 * len(pieces))  # two per piece added, so that a loop leaves none
@@ -377,7 +377,7 @@ class SegmentPool:
             after.after.before = piece
 
     def rebuild(self, segments: list[Segment]) -> None:
-        """Make all free pieces anew, out of what is not taken of these segments.
+        """Make all free pieces anew, out of the parts of these segments that are not taken.
 
         Each comes after the last dealloca of every queue, since its own point is unknown. The
         operations in flight do not suffice: a dealloca that is being issued is not among them yet.

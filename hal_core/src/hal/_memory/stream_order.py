@@ -153,7 +153,7 @@ class StreamOrder:
     def provide(self, queue: StreamQueue, storages: Sequence[Transient]) -> bool:
         """Look for memory for an operation that found none; return whether it should try again.
 
-        The first storage stands for all in what was tried, and why there is none.
+        The first storage keeps for all what was tried, and the error.
 
         Makes native allocations that may block, so it runs on a thread of the pool. Frees,
         which wait until the device is idle, are left to another thread: `is_freeing` says
@@ -172,7 +172,7 @@ class StreamOrder:
         if is_tried:
             return False
         if first.is_async:
-            # All that the driver was asked for but the last one it had made, and took back.
+            # The driver made all but the last one that it was asked for, and took them back.
             made = sum([each.size for each in storages if each.asked is not None][:-1])
         else:
             made = self._allocate_segments(missing)

@@ -17,11 +17,11 @@ from hal.native_collectives import MESSAGES, REDUCTIONS, Participant, Step
 
 
 class Spot(Protocol):
-    """The bytes that a rank gives or gets: of a memory, from a place on."""
+    """A range of memory that a rank gives or gets."""
 
     @property
     def memory(self) -> object:
-        """What is the same for two places of one memory."""
+        """The memory; equal for two ranges of the same one."""
 
     @property
     def start(self) -> int:
@@ -36,7 +36,7 @@ _Spot = TypeVar("_Spot", bound=Spot)
 
 
 def check_group(device: DeviceCore, group: object, kind: str, what: str) -> Participant:
-    """Return a group; raise unless it is one that has the device. `what` is of the device."""
+    """Return a group; raise unless it has the device, to which `what` of the call belongs."""
     if not isinstance(group, Participant):
         message = f"{kind}: group is what hal.collectives.join returned, not {type(group).__name__}"
         raise ArgumentTypeError(message)
@@ -49,7 +49,7 @@ def check_group(device: DeviceCore, group: object, kind: str, what: str) -> Part
 
 
 class _Kind(NamedTuple):
-    """What a kind of operation takes: the name of the rank in it, and what errors call buffers.
+    """The arguments of a kind of operation: errors' names of the buffers, and the rank's name.
 
     `alike`: the target is the source unless given.
     """

@@ -212,10 +212,10 @@ def prepare(
     op: object,
     root: object,
 ) -> tuple[Step, list[int], bytes, object] | None:
-    """Check an operation, and return what C makes those of the same kind, sizes and types by.
+    """Check an operation, and return how C makes later ones of the same kind, sizes and types.
 
-    That is its step, the last number, the native call, and what is the same only as long as it
-    lives; None if Python makes them.
+    That is the step, the last number, the native call, and the objects that C compares by identity,
+    to be kept alive. None if Python makes them.
     """
     device: DeviceCore = group.device
     step, dtype, given, taken = check(device, group, kind, source, target, op, root, _find)
