@@ -51,6 +51,8 @@ def test_a_device_may_have_a_name_of_its_own(device):
         assert two.queue.name == "cpu:0/mine (2)/compute"
     with pytest.raises(ClosedError, match=r"cpu:0/mine is closed.*create_device\('cpu:0'\)"):
         mine.allocate(16)
+    with hal.create_device("cpu", name="mine (2)") as odd:
+        assert odd.name == "cpu:0/mine (2)"
     with pytest.raises(InvalidArgumentError, match="the name of a device has at most"):
         hal.create_device("cpu", name="n" * 10_000)
 

@@ -275,6 +275,16 @@ def test_nothing_else_uses_a_peers_memory(pair):
             wrong()
 
 
+def test_a_dealloca_elsewhere_says_where_it_belongs_m3(device, second_device):
+    """M3: copying the buffer there would not give it back."""
+    buffer = device.queue.alloca(64)
+    with pytest.raises(
+        InvalidArgumentError, match=r"this queue to cpu:0 \(2\); submit it to a queue"
+    ):
+        second_device.queue.dealloca(buffer)
+    device.queue.dealloca(buffer).wait(LIMIT)
+
+
 def test_a_kernels_rights_hold_across_devices(pair):
     first, _, second, _ = pair
     second.enable_access(first)

@@ -9,12 +9,13 @@ from hal._base.process import refuse_after_fork
 from hal._commands.recorder import check_mode
 from hal._devices.device import Device
 from hal._engine.memory_events import open_memory_events
-from hal._memory.settings import take_settings
+from hal._memory.settings import MemorySettings, take_settings
 from hal.arguments import as_choice, as_name, number_of, shown
 from hal.errors import BackendUnavailableError, HalError, InvalidArgumentError
 from hal.native import FEATURES
 
 _SEMAPHORES = ("events", "memory")
+_PARAMETERS = ("command_buffer", "max_in_flight", "name", "semaphores", *MemorySettings._fields)
 
 
 def create_device(spec: str = "cpu", **parameters: object) -> Device:
@@ -54,11 +55,9 @@ def create_device(spec: str = "cpu", **parameters: object) -> Device:
     settings = take_settings(rest)
     for name in rest:
         if name not in driver.parameters:
-            known = ", ".join(driver.parameters)
-            raise InvalidArgumentError(
-                f"the {backend.name} backend has no parameter {shown(name)}"
-                f"{f'; it has: {known}' if known else ', and none of its own'}"
-            )
+            known = ", ".join((*driver.parameters, *_PARAMETERS))
+            message = f"{backend.name} devices have no parameter {shown(name)}; they have: {known}"
+            raise InvalidArgumentError(message)
     try:
         native = driver.open_device(index, rest)
     except (BackendUnavailableError, InvalidArgumentError):

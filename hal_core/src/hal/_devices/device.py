@@ -93,11 +93,11 @@ class Device(DeviceCore):
         memory_events: MemoryEvents | None = None,
     ) -> None:
         progress.start()  # waiters need the progress thread
-        name = f"{backend}:{native.info.index}"
-        name = lifecycle.take_name(self, f"{name}/{own_name}" if own_name else name)
+        plain_name = f"{backend}:{native.info.index}" + (f"/{own_name}" if own_name else "")
+        name = lifecycle.take_name(self, plain_name)
         limit = max_in_flight or native.max_in_flight
         context = DeviceContext(native, name, limit, memory_events)
-        super().__init__(backend, name, context, settings or MemorySettings())
+        super().__init__(backend, plain_name, name, context, settings or MemorySettings())
         self._closer: Step | None = None  # the step of the call that closes it
         self._queue_count = 0
         self._timers = TimerPool(context)

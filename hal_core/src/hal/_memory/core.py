@@ -43,15 +43,22 @@ class DeviceCore:
         "_name",
         "_native",
         "_pageable",
+        "_plain_name",
         "_staging",
     )
 
     def __init__(
-        self, backend: str, name: str, context: DeviceContext, settings: MemorySettings
+        self,
+        backend: str,
+        plain_name: str,
+        name: str,
+        context: DeviceContext,
+        settings: MemorySettings,
     ) -> None:
         native: NativeDevice = context.native
         self._backend = backend
-        self._name = name
+        self._plain_name = plain_name
+        self._name = name  # no other open device's
         self._native = native
         # One bound method for all operations: a new one for each would be one more
         # object for the collector to walk while they are pending.
@@ -92,7 +99,7 @@ class DeviceCore:
         If the same device is open several times, a number distinguishes them in representations,
         errors and the names of queues: ``"cuda:1 (2)"`` is the second.
         """
-        return self._name.rpartition(" (")[0] or self._name
+        return self._plain_name
 
     @property
     def backend(self) -> str:

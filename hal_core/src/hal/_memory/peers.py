@@ -82,6 +82,8 @@ def check_guest(device: DeviceCore, buffer: Extent, what: str, need: int, where:
     belongs = f"{what}: the buffer belongs to {owner._name}, and this {where} to {device._name}; "
     if need & DISPATCH and is_peer(device, owner) and can_access(device, owner):
         advice = "call enable_access() of this device with that one first"
+    elif what == "dealloca":
+        advice = f"submit it to a queue of {owner._name}"
     else:
         advice = _advice(device, owner)
     raise InvalidArgumentError(belongs + advice)
