@@ -143,6 +143,8 @@ def test_lost_hardware_takes_all_with_it(probed, gate, closed):
 def test_wrong_arguments(arguments):
     with pytest.raises(InvalidArgumentError):
         virtual_devices("cpu", **arguments)
+    with pytest.raises(InvalidArgumentError, match="names of their own"):
+        virtual_devices("cpu", name="mine")
     with pytest.raises(TypeError, match=r"count .*, not bool"):
         virtual_devices("cpu", count=True)
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Self
 
+import numpy as np
+
 import hal
 from hal.arguments import as_function, as_items, as_seconds, shown
 from hal.errors import ArgumentTypeError, InvalidArgumentError
@@ -135,6 +137,8 @@ class Flow(Copies):
             self.check(buffer, "fill")
         if buffer.mode is not None:
             check_mode(repr(buffer.name), buffer.mode, "fill")
+            if isinstance(value, np.generic):
+                buffer.check_type(value.dtype, None, "the value")
         history, raw, part = buffer.history, buffer.raw, buffer.part
         if size is not None or offset.__class__ is not int or offset:
             offset = index_of(offset, "fill: offset")

@@ -165,10 +165,9 @@ class Scheduler(Tracker):
         opened = _opened(device)
         lanes = self._lanes.get(opened)
         if lanes is None:
-            names = ", ".join(known.name for known in self._lanes)
             raise InvalidArgumentError(
-                f"{opened.name} is not among this flow's devices ({names}), or was opened another "
-                "time; give it to Flow(...)"
+                f"{opened!r} is not among this flow's devices, {list(self._lanes)}; give it to "
+                "Flow(...)"
             )
         return lanes
 

@@ -33,6 +33,9 @@ class PhysicalDevice:
     __slots__ = ("_count", "_lock", "_members", "_parameters", "_spec")
 
     def __init__(self, spec: str = "cpu", **parameters: object) -> None:
+        if "name" in parameters:
+            message = "virtual devices have names of their own, as in 'cpu:0/virtual 1'; omit name="
+            raise InvalidArgumentError(message)
         self._spec = spec
         self._parameters = parameters
         self._lock = threading.Lock()

@@ -97,7 +97,7 @@ class Context(Mapping[str, TrackedBuffer]):
         element, kind = as_dtype(dtype), as_mode(mode)
         length = as_int(size, "the size of a name's memory is a number of bytes")
         if element.hasobject or not element.itemsize or length < 0 or length % element.itemsize:
-            message = f"{shown(name)}: {shown(length)} bytes are no elements of {element}"
+            message = f"{shown(name)}: {shown(length)} bytes are no whole number of {element}"
             raise InvalidArgumentError(message)
         with self._lock:
             name = self._checked(name, kind, has_content=False)
@@ -131,8 +131,10 @@ class Context(Mapping[str, TrackedBuffer]):
         kind = as_mode(mode)
         self.flow.check(buffer, f"adopt {shown(name)}")
         if buffer.device is not self.device:
-            message = f"{buffer!r} is not on {self.device.name} as this context has opened it"
-            raise InvalidArgumentError(message)
+            raise InvalidArgumentError(
+                f"{self.name}: adopt {shown(name)}: the buffer is on {buffer.device!r}, and the "
+                f"context on {self.device!r}; copy it first, with flow.device_to_device"
+            )
         with self._lock:
             name = self._checked(name, kind)
             return self._names.setdefault(name, buffer.named(name, kind))
@@ -201,12 +203,17 @@ class Context(Mapping[str, TrackedBuffer]):
         """Return a name that can be declared; raise for others."""
         self._check_open()
         name = as_name(name, "memory")
-        if not name or name in self._names or name in self._locals:
-            message = f"{self.name}: {name!r} is no new name; use what has it, or another"
+        if not name:
+            raise InvalidArgumentError(f"{self.name}: the name of memory has a letter or more")
+        if name in self._names or name in self._locals:
+            message = f"{self.name} has {name!r} already; use that, or give another name"
             raise InvalidArgumentError(message)
-        if mode is (MemoryMode.LOCAL if has_content else MemoryMode.CONSTANT):
-            message = f"{name!r}: a constant has its content from the start, and a local has none"
-            raise InvalidArgumentError(message)
+        if has_content and mode is MemoryMode.LOCAL:
+            message = f"{self.name}: {name!r} is a local, which has no content before a call"
+            raise InvalidArgumentError(f"{message}; declare it with allocate")
+        if not has_content and mode is MemoryMode.CONSTANT:
+            message = f"{self.name}: {name!r} is a constant, which has its content from the start"
+            raise InvalidArgumentError(f"{message}; declare it with from_host or adopt")
         return name
 
     def _keep(self, name: str, own: TrackedBuffer, mode: MemoryMode) -> TrackedBuffer:

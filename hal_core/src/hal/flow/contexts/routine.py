@@ -219,8 +219,8 @@ class Routine:
         if self._ended:
             raise ClosedError(f"{self.name}: the context {self._ended!r} is closed")
         if (steps[0].step.grid is None) is (grid is None):
-            message = f"{self.name}: run(grid=...) is what a kernel linked without a grid takes"
-            raise InvalidArgumentError(message)
+            message = "no grid; give one, as in run(grid=4)" if grid is None else "a grid already"
+            raise InvalidArgumentError(f"{self.name} has {message}")
         for merge in self._merges:
             values[merge] = flow.merge_buffer(lanes.device).expect(merge.name, merge.mode)
         lane = lanes.compute if queue is None else flow.queue_of(queue, lanes)
