@@ -268,6 +268,3 @@ def test_twenty_thousand_side_by_side_c2(worlds, mode):
     done = device.queue.execute(commands)
     got = target.numpy(np.uint32, wait=done, timeout=3 * LIMIT)
     assert np.array_equal(got, np.arange(count, dtype=np.uint32)[::-1])
-
-
-# Several threads

@@ -263,7 +263,7 @@ def test_a_deferral_at_interpreter_exit_q6(run_script):
     assert result.stdout.strip() == "CancelledError"
 
 
-# Ctrl-C
+# What is told of a function that has raised
 
 
 class Memory(list):

@@ -30,9 +30,3 @@ def test_one_failed_wait_of_many_fails_the_operation_s5(device, position, when):
     device.queue.barrier().wait(LIMIT)
     gc.collect()
     assert reference() is None, "the other 99 semaphores keep it"
-
-
-# Issued work
-
-
-# Dependencies that cannot be met

@@ -10,7 +10,7 @@ import weakref
 import numpy as np
 import pytest
 from child_processes import assert_quiet
-from core_harness import LIMIT, needs_gil, wait_until
+from core_harness import LIMIT, Stall, needs_gil, wait_until
 
 import hal
 from hal._engine import steps, timelines
@@ -545,22 +545,17 @@ def test_close_counts_what_is_being_issued_q6(open_probe, way):
     """Q6: another thread is inside a native call; close reports it and frees nothing under it."""
     device, probe = open_probe()
     buffer = device.allocate(64)
-    entered, leave = threading.Event(), threading.Event()
-
-    def slow():
-        entered.set()
-        leave.wait(LIMIT)
-
-    probe.fail_call(1, slow, {"record_event"})
+    stall = Stall()
+    probe.fail_call(1, stall, {"record_event"})
     made = []
     thread = threading.Thread(target=lambda: made.append(device.queue.fill(buffer, 1)))
     thread.start()
-    assert entered.wait(LIMIT)
+    assert stall.entered.wait(LIMIT)
     told = (device if way == "device" else device.queue).close(0.05)
     assert len(told) == 1
     assert "fill on" in told[0]
     assert not probe.closed
-    leave.set()
+    stall.leave.set()
     thread.join(LIMIT)
     with pytest.raises(DeviceLostError):
         made[0].wait(LIMIT)

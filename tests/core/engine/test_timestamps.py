@@ -15,8 +15,6 @@ from hal.errors import (
     UnimplementedError,
 )
 
-"""Seconds for which a stream is held up: a lower bound, so that a slow machine does not matter."""
-
 
 def hold(probe, device):
     """Hold the compute stream up; return what lets it go."""

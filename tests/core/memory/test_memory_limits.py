@@ -26,49 +26,30 @@ KIB, MIB = 1 << 10, 1 << 20
 def test_a_free_that_blocks_holds_up_no_callback_m1(open_probe, second_device):
     """M1: a driver may free only when its device is idle; meanwhile all other devices go on."""
     device, probe = open_probe(settings=MemorySettings(cache_limit=0))
-    entered, leave, called = threading.Event(), threading.Event(), threading.Event()
-    free = probe.free
-
-    def blocking_free(address, memory):
-        entered.set()
-        assert leave.wait(LIMIT)
-        free(address, memory)
-
-    probe.free = blocking_free
-    try:
-        device.allocate(MIB).close()
-        assert entered.wait(LIMIT)
-        done = hal.create_semaphore()
-        done.on_reached(1, lambda _: called.set())
-        second_device.queue.fill(second_device.allocate(4), 1, signal=done.at(1))
-        assert called.wait(LIMIT)
-    finally:
-        leave.set()
+    stall, called = Stall(), threading.Event()
+    probe.fail_call(1, stall, ("free",))
+    device.allocate(MIB).close()
+    assert stall.entered.wait(LIMIT)
+    done = hal.create_semaphore()
+    done.on_reached(1, lambda _: called.set())
+    second_device.queue.fill(second_device.allocate(4), 1, signal=done.at(1))
+    assert called.wait(LIMIT)
+    stall.leave.set()
 
 
 def test_statistics_wait_for_no_free_m1(open_probe):
     """M1: unused memory is not counted, even if the driver has not freed it yet."""
     device, probe = open_probe(settings=MemorySettings(cache_limit=0))
-    entered, leave, left = threading.Event(), threading.Event(), []
-    free = probe.free
-
-    def blocking_free(address, memory):
-        entered.set()
-        left.append(leave.wait(LIMIT))
-        free(address, memory)
-
-    probe.free = blocking_free
-    try:
-        device.allocate(MIB).close()
-        assert entered.wait(LIMIT)
-        device.allocate(MIB).close()
-        device.allocate(100 * MIB).close()  # is not cached, whatever the limit
-        now = device.statistics()
-        assert (now.bytes_now, now.allocations) == (0, 0)
-        assert now.bytes_held > 100 * MIB
-        assert left == []
-    finally:
-        leave.set()
+    stall = Stall()
+    probe.fail_call(1, stall, ("free",))
+    device.allocate(MIB).close()
+    assert stall.entered.wait(LIMIT)
+    device.allocate(MIB).close()
+    device.allocate(100 * MIB).close()  # is not cached, whatever the limit
+    now = device.statistics()
+    assert (now.bytes_now, now.allocations) == (0, 0)
+    assert now.bytes_held > 100 * MIB
+    stall.leave.set()
     device.trim()
     assert device.statistics().bytes_held == 0
 
