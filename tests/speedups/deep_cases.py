@@ -6,10 +6,9 @@ They are made with the queue's baton and without the interpreter lock.
 from __future__ import annotations
 
 import sys
-import threading
 
 import numpy as np
-from shortcut_harness import SOURCE, Calls, main, warm
+from shortcut_harness import SOURCE, Calls, fill_at_once, main, warm
 
 import hal
 
@@ -70,32 +69,9 @@ def case_deep_and_shown_queues_take_no_python_q1(device):
 def case_threads_share_queues_that_others_know_q4(device):
     """What each submits to the two stays in its order."""
     warm(device)
-    queues, count, rounds = (device.queue, device.create_queue()), 4, 300
+    queues = (device.queue, device.create_queue())
     assert all(each.stream_handle for each in queues)
-    buffers = [device.allocate(64) for _ in range(count)]
-    semaphores = [hal.create_semaphore() for _ in range(count)]
-    errors = []
-
-    def work(index):
-        try:
-            for number in range(1, rounds + 1):
-                wait, signal = (semaphores[index].at(each) for each in (number - 1, number))
-                queue = queues[number // 3 % 2]
-                queue.fill(buffers[index], number % 256, wait=wait, signal=signal)
-                if not number % 50:
-                    semaphores[index].wait(number, 60)
-        except BaseException as error:  # noqa: BLE001 - told below
-            errors.append(error)
-
-    threads = [threading.Thread(target=work, args=(index,)) for index in range(count)]
-    for each in threads:
-        each.start()
-    for each in threads:
-        each.join(60)
-    assert not errors, errors
-    device.wait_idle(60)
-    assert [each.query() for each in semaphores] == [rounds] * count
-    assert all(each.numpy().tolist() == [rounds % 256] * 64 for each in buffers)
+    fill_at_once(device, 4, lambda _, number: queues[number // 3 % 2], lambda index: index)
     assert device._context.events.is_idle()
 
 

@@ -9,6 +9,7 @@ import threading
 import weakref
 
 import numpy as np
+import pytest
 from shortcut_harness import FAILED, SOURCE, fails, main, warm
 
 import hal
@@ -20,19 +21,12 @@ def case_a_call_that_fails_twice_fails_the_operation(device):
     for function in ("cuMemsetD8Async", "cuEventRecord"):
         fails(function, 2, device)
         submission = device.queue.fill(buffer, 1, signal=(done.at(1),))
-        try:
+        with pytest.raises(hal.errors.OperationError, match="CUDA_ERROR_UNKNOWN"):
             submission.wait(30)
-        except hal.errors.OperationError as error:
-            assert "CUDA_ERROR_UNKNOWN" in str(error)  # noqa: PT017
-        else:
-            raise AssertionError(function)
         assert submission.state == "failed"
-        try:
+        with pytest.raises(hal.HalError):
             done.query()
-        except hal.HalError:
-            done = hal.create_semaphore()
-        else:
-            raise AssertionError(function)
+        done = hal.create_semaphore()
         device.queue.fill(buffer, 4).wait(30)
         assert buffer.numpy().tolist() == [4] * 256
 
@@ -85,13 +79,9 @@ def case_a_launch_of_a_recording_that_fails_is_repeated_by_python_c4(device):
         for failing in (1, 2, 3):
             for again in range(failing, failing + 3):  # twice in C, and once in Python
                 sim.fail("cuLaunchKernel", again, FAILED)
-            try:
+            what = f"command {failing} of 4, dispatch: cuLaunchKernel"
+            with pytest.raises(hal.errors.OperationError, match=what):
                 queue.execute(commands, signal=done.at(1 + failing)).wait(30)
-            except hal.errors.OperationError as error:
-                what = f"command {failing} of 4, dispatch: cuLaunchKernel"
-                assert what in str(error), error  # noqa: PT017
-            else:
-                raise AssertionError(failing)
             done = hal.create_semaphore()
             done.signal(1 + failing)
     assert device.close() == ()

@@ -6,8 +6,10 @@ import gc
 import itertools
 import random
 import sys
+from unittest import mock
 
 import numpy as np
+import pytest
 from pool_cases import PLAIN, collect_in_allocas, compare, keep_nothing
 from pool_cases import check_books as check_blocks
 from shortcut_harness import Calls, main, warm
@@ -230,21 +232,14 @@ def case_an_interrupt_leaves_recent_pieces_to_be_rebuilt_o3(device):
     with open_own(device) as own:
         queue = own.queue
         put_aside(queue, 4096)
-        original = SegmentPool._free_recent
 
         def interrupted(pool):
             pool.recent.clear()
             raise KeyboardInterrupt
 
-        SegmentPool._free_recent = interrupted
-        try:
+        patched = mock.patch.object(SegmentPool, "_free_recent", interrupted)
+        with patched, pytest.raises(KeyboardInterrupt):
             queue.alloca(8192)
-        except KeyboardInterrupt:
-            pass
-        else:
-            raise AssertionError
-        finally:
-            SegmentPool._free_recent = original
         assert own._heap.books._is_broken
         with Calls() as calls:
             buffer = queue.alloca(4096)
