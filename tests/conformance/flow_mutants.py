@@ -89,7 +89,7 @@ FLOW = (
         ["flow/test_hazards.py::test_a_kernel_waits_for_what_its_parameters_say_c5"],
         (
             DISPATCH,
-            "accesses.append(value.reading if is_const else value.writing)",
+            "accesses.append(value.writing if is_written else value.reading)",
             "accesses.append(value.reading)",
         ),
     ),

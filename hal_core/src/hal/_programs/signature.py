@@ -63,8 +63,6 @@ class Signature:
     ----------
     constants
         The names of the pointers through which the kernel only reads.
-    pointers
-        The index of each parameter that takes a buffer, and whether it is in `constants`.
     output
         The name of the parameter that takes a `hal.Output` and may be left
         out, always the last one; None for a kernel that prints nothing.
@@ -84,16 +82,10 @@ class Signature:
         "constants",
         "output",
         "parameters",
-        "pointers",
     )
 
     def __init__(self, parameters: Sequence[Parameter]) -> None:
         self.parameters: Final = tuple(parameters)
-        self.pointers: Final = tuple(
-            (index, each.is_const)
-            for index, each in enumerate(self.parameters)
-            if each.kind in POINTERS
-        )
         self._names = dict.fromkeys(parameter.name for parameter in self.parameters)
         if len(self._names) != len(self.parameters):
             raise InvalidArgumentError(f"{self} has two parameters of one name; give each its own")

@@ -17,7 +17,7 @@ from hal.flow.modes import check_mode
 from hal.flow.pipelines import Pipeline
 from hal.flow.recordings import Bindings, Recording, bound_accesses, kernel_arguments
 from hal.flow.scheduler import AnyDevice, QueueName, Trace, doubt, index_of
-from hal.flow.tracking import NOTHING, Access, History, part_of
+from hal.flow.tracking import Access, History, part_of
 from hal.protocols import Signals, Waits
 
 
@@ -133,8 +133,7 @@ class Flow(Copies):
         signal: Signals = (),
     ) -> hal.Submission:
         """Fill as `hal.Queue.fill` does, on the compute queue."""
-        if buffer.__class__ is not TrackedBuffer or buffer.flow is not self:
-            self.check(buffer, "fill")
+        self.check(buffer, "fill")
         if buffer.mode is not None:
             check_mode(repr(buffer.name), buffer.mode, "fill")
             if isinstance(value, np.generic):
@@ -176,33 +175,10 @@ class Flow(Copies):
         parameters that are only read, `writes` those that are written whatever
         their type says. Memory that a kernel finds in another way is not tracked.
         """
-        if not isinstance(kernel, hal.Kernel):
-            message = f"dispatch takes a kernel (program['name']), not {type(kernel).__name__}"
-            raise ArgumentTypeError(message)
         accesses: list[Access] = []
-        given: Any
-        signature = kernel.signature
-        kind: type = args.__class__
-        if (
-            reads is not NOTHING
-            or writes is not NOTHING
-            or (kind is not tuple and kind is not list)
-            or len(args) != len(signature.parameters)
-        ):
-            given, used = kernel_arguments(kernel, args, reads, writes)
-            for key, value, is_written in used:
-                given[key] = self._use(value, kernel, accesses, is_written=is_written)
-        else:
-            values: list[Any] = [*args]
-            for index, is_const in signature.pointers:
-                value = values[index]
-                kind = value.__class__
-                if kind is TrackedBuffer and value.flow is self:
-                    accesses.append(value.reading if is_const else value.writing)
-                    values[index] = value.raw
-                elif kind is TrackedBuffer or kind is hal.Buffer:
-                    values[index] = self._use(value, kernel, accesses, is_written=True)
-            given = values
+        given, used = kernel_arguments(kernel, args, reads, writes)
+        for key, value, is_written in used:
+            given[key] = self._use(value, kernel, accesses, is_written=is_written)
         where: Any = grid
         if grid.__class__ is not int and isinstance(grid, (TrackedBuffer, hal.Buffer)):
             where = self._use(grid, kernel, accesses, is_written=False)

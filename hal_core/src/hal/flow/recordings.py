@@ -19,6 +19,7 @@ Bindings: TypeAlias = Sequence[object] | Mapping[int, object]
 _BINDINGS: Final = (
     "execute: bindings are a sequence of tracked buffers and numbers, or a mapping of slots to them"
 )
+_MEMORY: Final = (TrackedBuffer, hal.Slot, hal.Buffer)
 _NO_NAMES: Final = ()
 _UNUSED: Final = 0
 _READ: Final = 1
@@ -229,20 +230,22 @@ def kernel_arguments(
         message = f"dispatch takes a kernel (program['name']), not {type(kernel).__name__}"
         raise ArgumentTypeError(message)
     constants = constants_of(kernel, reads, writes)
-    if isinstance(args, Mapping):
-        named = as_mapping(args, "dispatch: args by name are a mapping")
-        used = [(name, value, name not in constants) for name, value in named.items()]
-        return named, [each for each in used if is_memory(each[1])]
-    if isinstance(args, (str, bytes)) or not isinstance(args, Sequence):
-        raise ArgumentTypeError(
-            f"dispatch of {kernel.name!r}: args are a sequence or, by name, a mapping, not "
-            f"{type(args).__name__}"
-        )
-    values = list(as_items(args, "dispatch: args are a sequence"))
-    names = [parameter.name for parameter in kernel.signature.parameters]
-    return values, [
-        (index, value, index >= len(names) or names[index] not in constants)
-        for index, value in enumerate(values)
+    kind: type = args.__class__  # to ask whether something is a mapping takes long
+    if kind is not tuple and kind is not list:
+        if isinstance(args, Mapping):
+            named = as_mapping(args, "dispatch: args by name are a mapping")
+            used = [(name, value, name not in constants) for name, value in named.items()]
+            return named, [each for each in used if is_memory(each[1])]
+        if isinstance(args, (str, bytes)) or not isinstance(args, Sequence):
+            raise ArgumentTypeError(
+                f"dispatch of {kernel.name!r}: args are a sequence or, by name, a mapping, not "
+                f"{type(args).__name__}"
+            )
+        args = as_items(args, "dispatch: args are a sequence")
+    known = kernel.signature.parameters
+    return [*args], [
+        (index, value, index >= len(known) or known[index].name not in constants)
+        for index, value in enumerate(args)
         if is_memory(value)
     ]
 
@@ -264,9 +267,8 @@ def constants_of(kernel: hal.Kernel, reads: Iterable[str], writes: Iterable[str]
 
 def is_memory(value: object) -> bool:
     """Return whether an object is a buffer, tracked or not, or a slot."""
-    if isinstance(value, hal.Output):  # one run's own: nobody waits for it
-        return False
-    return isinstance(value, (TrackedBuffer, hal.Slot, hal.Buffer))
+    # An output is one run's own: nobody waits for it.
+    return isinstance(value, _MEMORY) and not isinstance(value, hal.Output)
 
 
 def bound_accesses(
@@ -286,29 +288,22 @@ def bound_accesses(
         uses = [_WRITTEN if kind == "buffer" else _NUMBER for kind in commands.slots.kinds]
     if reads is not _NO_NAMES or writes is not _NO_NAMES:
         uses = _narrowed_slots(uses, reads, writes)
-    count = len(uses)
+    slots = range(len(uses))
     given: Any = bindings
     kind: type = given.__class__
     # To ask whether something is a mapping takes long.
-    if kind is not tuple and kind is not list and isinstance(given, Mapping):
-        named: dict[int, object] = {}
-        for index, buffer in as_mapping(given, "execute: bindings by slot are a mapping").items():
-            use = uses[index] if index in range(count) else _UNUSED
-            named[index] = bound(scheduler, index, buffer, use, accesses)
-        return named
     if kind is not tuple and kind is not list:
+        if isinstance(given, Mapping):
+            named = as_mapping(given, "execute: bindings by slot are a mapping")
+            return {
+                key: bound(scheduler, key, each, uses[key] if key in slots else _UNUSED, accesses)
+                for key, each in named.items()
+            }
         given = as_items(given, _BINDINGS, ordered=True)
-    table: list[Any] = [*given]
-    index = 0
-    for buffer in table:
-        use = uses[index] if index < count else _UNUSED
-        if use > _UNUSED and buffer.__class__ is TrackedBuffer and buffer.flow is scheduler:
-            accesses.append(buffer.writing if use == _WRITTEN else buffer.reading)
-            table[index] = buffer.raw
-        elif use != _NUMBER or buffer.__class__ is TrackedBuffer:
-            table[index] = bound(scheduler, index, buffer, use, accesses)
-        index += 1  # noqa: SIM113 - enumerate costs more
-    return table
+    return [
+        bound(scheduler, key, each, uses[key] if key in slots else _UNUSED, accesses)
+        for key, each in enumerate(given)
+    ]
 
 
 def direct_accesses(scheduler: Scheduler, recording: Recording) -> list[Access]:
@@ -326,12 +321,9 @@ def bound(
     if use == _NUMBER or isinstance(given, hal.Output):  # an output is one run's own
         return given
     buffer: Any = given
-    if buffer.__class__ is not TrackedBuffer or buffer.flow is not scheduler:
-        scheduler.check(buffer, f"execute: slot {index}")
+    scheduler.check(buffer, f"execute: slot {index}")
     if use:
         accesses.append(buffer.writing if use == _WRITTEN else buffer.reading)
-    elif buffer.history.raw is None:
-        scheduler.check(buffer, f"execute: slot {index}")
     return buffer.raw
 
 

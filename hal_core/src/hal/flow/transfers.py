@@ -180,8 +180,7 @@ class Transfers(Scheduler):
         The array's bytes are undefined until the submission has ended. Runs
         on the download queue.
         """
-        if buffer.__class__ is not TrackedBuffer or buffer.flow is not self:
-            self.check(buffer, "read")
+        self.check(buffer, "read")
         history, raw = buffer.history, buffer.raw
         lane = history.lanes.download if queue is None else self.queue_of(queue, history.lanes)
         if type(offset) is not int:
