@@ -46,7 +46,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--hal-note",
         metavar="TEXT",
         default="",
-        help="what the report is to say of where it ran",
+        help="a line for the report about where it ran",
     )
     # For the suite's own processes: where to report progress, and whether this is the
     # process of a destructive test.

@@ -31,8 +31,8 @@ def bench(
 
     Submissions are fills of 256 bytes. submit: the submitting thread alone. chain: each waits for
     the one before. round trip: submit, and wait on the host. host signal: from a signal that
-    releases pending work to the end of a wait for it. Transfers take as long as until the bytes
-    are there. Take numbers on a machine that does nothing else.
+    releases pending work to the end of a wait for it. A transfer's time ends when its bytes
+    have arrived. Measure on an idle machine.
     """
     rows: list[Row] = []
     with hal.create_device(device) as opened, progress() as bar:

@@ -62,16 +62,16 @@ def conformance(
     note: Annotated[
         str,
         typer.Option(
-            metavar="TEXT", help="What the report is to say of where it ran.", show_default=False
+            metavar="TEXT", help="A line for the report about where it ran.", show_default=False
         ),
     ] = "",
     as_json: Annotated[
         bool, typer.Option("--json", help="Write the report to standard output, as JSON.")
     ] = False,
 ) -> None:
-    """Run the conformance suite on a backend and say its verdict.
+    """Run the conformance suite on a backend and show its verdict.
 
-    conformant: every test passed that the device's features call for. partial: so did all but
+    conformant: every test that the device's features call for passed. partial: all of them but
     those that the backend's profile lists, with reasons. failed: a test failed, or the profile
     is wrong. not_run: the backend is not available here.
 

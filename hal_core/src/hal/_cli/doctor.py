@@ -35,13 +35,13 @@ def doctor(
     """Check that every device works: fill, copy, wait, kernel, graph.
 
     Each check moves real data and compares it. A check of what a device does not declare, such as
-    kernels or graphs, is left out. A failure is told with its reason and the next step.
+    kernels or graphs, is left out. A failure is shown with its reason and the next step.
 
     The exit status is 1 if a check failed, a plugin is broken, or a device asked for by name
-    cannot be opened, 2 for one that nobody knows, and otherwise 0. A backend that has no device
-    here is told, and no failure.
+    cannot be opened, 2 for an unknown device, and otherwise 0. A backend that has no device here
+    is listed, and is no failure.
 
-    The first line tells whether hal runs with its C extension, and if not, why.
+    The first line says whether hal runs with its C extension, and if not, why.
     """
     found = {device.spec: device.info.name for device in hal.devices()}
     backends = hal.backends(probe=True)  # after hal.devices(), which finds out more

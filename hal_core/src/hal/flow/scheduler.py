@@ -140,7 +140,7 @@ class Scheduler(Tracker):
 
     def refuse(self, what: str) -> None:
         """Raise that a buffer is not tracked any more."""
-        raise ClosedError(f"{what} was released or closed, and is tracked no more")
+        raise ClosedError(f"{what} was released or closed, and is no longer tracked")
 
     def look(self, history: History, found: list[Any]) -> None:
         """Find what an access waits for besides writers and readers; under the lock."""
