@@ -48,11 +48,8 @@ MEMORY = (
         ],
         (
             "hal._memory.storage",
-            (
-                "            if use is not operation and not is_behind(use, queue):\n"
-                "                return False\n"
-            ),
-            "            pass\n",
+            " and all(map(is_past, self.uses or ()))\n",
+            "\n",
         ),
     ),
     (

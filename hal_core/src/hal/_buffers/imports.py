@@ -46,7 +46,8 @@ def import_tensor(device: DeviceCore, tensor: object, copy: bool | None) -> Buff
             f"{what}: it has no __dlpack__ and __dlpack_device__; whatever numpy can read is "
             "copied by device.upload(array)"
         )
-    told = ask(_device_of, tensor, f"{what}: its __dlpack_device__ returns a pair of ints")
+    rule = f"{what}: its __dlpack_device__ returns a pair of ints"
+    told = ask(lambda each: each.__dlpack_device__(), tensor, rule)
     try:
         kind, number = told
         where = (int(kind), int(number))
@@ -109,10 +110,6 @@ def _ask(tensor: Any, asked: dict[str, object]) -> object:  # noqa: ANN401 - ano
         if "dl_device" in asked or isinstance(error, HalError):
             raise
     return tensor.__dlpack__(**asked)
-
-
-def _device_of(tensor: Any) -> Any:  # noqa: ANN401 - another library's
-    return tensor.__dlpack_device__()
 
 
 def _ask_for_itself(tensor: object, what: str) -> object:

@@ -43,7 +43,9 @@ def check_block(
     verb: str,
 ) -> tuple[tuple[int, int, int], int]:
     """Return the threads of a block and its dynamic shared memory, within the kernel's limits."""
-    is_plain = block is None or type(block) is int or _is_plain(block)
+    # As a key a tuple of plain ints equals no other block: (1, True) is to be refused.
+    is_plain = block is None or type(block) is int
+    is_plain |= type(block) is tuple and all(type(count) is int for count in block)
     known = kernel._blocks.get(block) if is_plain else None
     if known is not None:  # every limit is a constant of the kernel
         return known, check_shared_memory(kernel, shared_memory, verb)
@@ -63,11 +65,6 @@ def check_block(
     if is_plain:
         kernel._blocks[block] = threads
     return threads, shared
-
-
-def _is_plain(block: object) -> bool:
-    """Return whether a block is a tuple of plain ints, which as a key equals no other block."""
-    return type(block) is tuple and all(type(count) is int for count in block)
 
 
 def check_shared_memory(kernel: Kernel, shared_memory: object, verb: str) -> int:

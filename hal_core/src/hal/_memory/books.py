@@ -316,11 +316,6 @@ class Books:
             tickets += pool.taken.values()
         return tickets
 
-    def restart_peaks(self, kinds: list[Sums]) -> None:
-        """Begin the peaks anew with what a survey has found in use."""
-        self.peaks = [sums.now for sums in kinds]
-        self.peak = sum(self.peaks)
-
     # Repair
 
     def _begin(self) -> None:

@@ -136,14 +136,11 @@ class DriverMemory:
             native.bind()
             self.at_hand = 0
             with contextlib.suppress(HalError):
-                for stream in self._streams_at_rest():
+                at_rest = [queue._stream for queue in self._context.queues if not queue._ring]
+                for stream in filter(None, [*at_rest, self._stream]):
                     native.synchronize_stream(stream)
                 # Bindings refuse numbers that the driver has no type for.
                 native.trim_pool(min(keep, native.info.total_memory))
-
-    def _streams_at_rest(self) -> list[int]:
-        streams = [queue._stream for queue in self._context.queues if not queue._ring]
-        return [stream for stream in (*streams, self._stream) if stream]
 
     def close(self) -> None:
         """Close the native device, once."""

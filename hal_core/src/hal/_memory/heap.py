@@ -289,7 +289,8 @@ class Heap:
                 sums.count -= 1
             peak, peaks = self.books.peak, self.books.peaks
             if reset_peak:
-                self.books.restart_peaks(kinds)
+                self.books.peaks = [sums.now for sums in kinds]
+                self.books.peak = sum(self.books.peaks)
         uses = [
             MemoryUse(sums.now, most, sums.cached, sums.held, sums.count)
             for sums, most in zip(kinds, peaks, strict=True)

@@ -17,7 +17,6 @@ from hal._engine.ending import end, left_behind
 from hal._engine.operation import CANCELLED
 from hal._engine.plan import Payload
 from hal._engine.steps import Step
-from hal._engine.timelines import Work
 from hal._engine.visits import Visit, Visited, closed_before, visits_of
 from hal._memory.core import DeviceCore
 from hal._memory.extent import Extent
@@ -185,33 +184,23 @@ def end_visits(host: DeviceContext, deadline: float) -> tuple[str, ...]:
 
 
 def _refuse_visits(step: Step, host: DeviceContext, _: None) -> None:
+    """Cancel the operations that are to visit a device and are not issued; refuse later ones."""
     with timelines.lock:
         host.refuses_visits = True
-        for guest in list(host.guests):
-            _cancel(host, guest, step.work)
-
-
-def _cancel(host: DeviceContext, guest: DeviceContext, work: Work) -> None:
-    """Cancel the operations of `guest` that are to visit `host` and are not issued; the lock."""
-    for queue in guest.queues:
-        for operation in queue._unissued():
-            if _guest_in(operation._resources, host) is not None:
-                end(operation, CANCELLED, closed_before(host), work)
+        for queue in [queue for guest in list(host.guests) for queue in guest.queues]:
+            for operation in queue._unissued():
+                if _guest_in(operation._resources, host) is not None:
+                    end(operation, CANCELLED, closed_before(host), step.work)
 
 
 def _find_guests(_: Step, host: DeviceContext, __: None) -> set[DeviceContext]:
-    with timelines.lock:
-        return _guests_at_work(host)
-
-
-def _guests_at_work(host: DeviceContext) -> set[DeviceContext]:
-    """Return the contexts whose running operations visit a device; under the lock.
+    """Return the contexts whose running operations visit a device.
 
     Not those whose `Visit` lives on: nobody knows when a finaliser runs.
     """
-    kept = list(left_behind)
-    for guest in list(host.guests):
-        for queue in guest.queues:
+    with timelines.lock:
+        kept = list(left_behind)
+        for queue in [queue for guest in list(host.guests) for queue in guest.queues]:
             kept += [operation._resources for operation in queue._running()]
     found = [_guest_in(resources, host) for resources in kept]
     return {guest for guest in found if guest is not None}

@@ -30,6 +30,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections import deque
+from operator import attrgetter
 from typing import Final, cast
 
 from hal._engine.operation import Operation, is_behind, is_over
@@ -227,7 +228,7 @@ class SegmentPool:
         self._free_recent()
         self._settle()
         found = [segment for segment in self._segments if _is_whole(segment)]
-        found.sort(key=_size_of, reverse=True)
+        found.sort(key=attrgetter("size"), reverse=True)
         return found
 
     # Finding
@@ -390,7 +391,7 @@ class SegmentPool:
             used[piece.segment].append(piece)
         for segment, pieces in used.items():
             self._segments[segment] = None
-            pieces.sort(key=_address_of)
+            pieces.sort(key=attrgetter("address"))
             last: Piece | None = None
             start = 0
             for taken in [*pieces, None]:
@@ -421,14 +422,6 @@ def _is_whole(segment: Segment) -> bool:
             return False
         piece = piece.after
     return True
-
-
-def _size_of(block: Block) -> int:
-    return block.size
-
-
-def _address_of(block: Block) -> int:
-    return block.address
 
 
 def _sequence_of(piece: Piece) -> int:

@@ -10,11 +10,11 @@ from __future__ import annotations
 import itertools
 import operator
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from hal._base.failures import keep
-from hal._engine.operation import Operation, is_behind, is_over
+from hal._engine.operation import Operation, is_over
 from hal._memory.blocks import Ticket
 from hal._memory.reaper import UNLOAD
 from hal._memory.usage import MEMORY_TYPES
@@ -156,29 +156,13 @@ class Transient(Storage):
         self.error = error
         keep(error)
 
-    def is_over(self, operation: Operation) -> bool:
-        """Return whether operations after a dealloca that is being issued may have the memory.
-
-        Under the heap's lock.
-        """
-        ticket = self._ticket
-        if self.lent or ticket is None or ticket.block.is_viewed():
-            return False
-        queue, source = operation._queue, self.source
-        if source is not None and not is_behind(source, queue):
-            return False
-        for use in self.uses or ():
-            if use is not operation and not is_behind(use, queue):
-                return False
-        return True
-
-    def is_unused(self) -> bool:
-        """Return whether all its uses have ended; under the heap's lock."""
+    def is_unused(self, is_past: Callable[[Operation], bool] = is_over) -> bool:
+        """Return whether all its uses, its alloca included, are past; under the books' lock."""
         ticket = self._ticket
         if self.lent or ticket is None or ticket.block.is_viewed():
             return False
         source = self.source
-        return (source is None or is_over(source)) and all(map(is_over, self.uses or ()))
+        return (source is None or is_past(source)) and all(map(is_past, self.uses or ()))
 
 
 def _is_there(part: weakref.ref[Extent]) -> bool:

@@ -77,8 +77,9 @@ class StreamOrder:
         ticket, books = storage._ticket, self._books
         if ticket is None or books.lock._is_owned():
             return
+        queue = operation._queue
         with books.lock:
-            if not storage.is_over(operation):
+            if not storage.is_unused(lambda use: use is operation or is_behind(use, queue)):
                 return
             if storage.is_async:
                 books.remove(ticket)
@@ -88,7 +89,7 @@ class StreamOrder:
                 books.give_piece(ticket, (operation,))
             storage._ticket = storage.uses = None
         if storage.is_async and ticket.block.address:  # 0: an interrupt came before it was made
-            self._context.native.free_async(operation._queue._stream, ticket.block.address)
+            self._context.native.free_async(queue._stream, ticket.block.address)
 
     def _allocate(self, operation: Operation, storages: Sequence[Transient]) -> bool:
         """Have the driver make storages' memory in the order of a stream, as `take` does."""
