@@ -132,29 +132,23 @@ def test_without_streams_the_host_waits_m2(open_probe, monkeypatch):
     device, probe = open_probe(without={"external_streams"})
     pretend(probe, monkeypatch)
     buffer, latch = hold(probe, device)
-    opener = threading.Timer(0.05, latch.open)
-    opener.start()
+    probe.fail_call(1, latch.open, {"query_event"})
     buffer.__dlpack__(stream=4096)
     assert (content(buffer) == 5).all()
     assert device.queue._ring == type(device.queue._ring)()
-    opener.join()
     buffer, latch = hold(probe, device, value=6)
-    opener = threading.Timer(0.05, latch.open)
-    opener.start()
+    probe.fail_call(1, latch.open, {"query_event"})
     assert buffer.__cuda_array_interface__["stream"] is None
     assert (content(buffer) == 6).all()
-    opener.join()
 
 
 @pytest.mark.parametrize("asked", [{"dl_device": (1, 0)}, {"copy": True}])
 def test_copies_are_made_of_what_was_issued_m2(gpu, asked):
     device, probe, _ = gpu
     buffer, latch = hold(probe, device, device.queues.upload)
-    opener = threading.Timer(0.05, latch.open)
-    opener.start()
+    probe.fail_call(1, latch.open, {"query_event"})
     capsule = buffer.__dlpack__(max_version=(1, 0), **asked)
     assert (memory_of(int(look_into(capsule)[0]["data"]), SIZE) == 5).all()
-    opener.join()
 
 
 def test_a_failed_operation_hands_out_all_the_same(gpu):

@@ -13,6 +13,7 @@ import threading
 
 import numpy as np
 import pytest
+from core_harness import LIMIT
 
 import hal
 from hal._base import futex
@@ -29,12 +30,6 @@ from hal.errors import (
 )
 
 pytestmark = pytest.mark.skipif(not futex.is_available(), reason="sharing needs Linux")
-
-
-@pytest.fixture
-def device():
-    with hal.create_device("cpu") as opened:
-        yield opened
 
 
 @pytest.fixture
@@ -230,7 +225,7 @@ def test_values_go_both_ways_s1(pair, device):
     first, second = pair
     assert second.query() == 3
     first.signal(4)
-    second.wait(4, 20)
+    second.wait(4, LIMIT)
     second.signal(9)
     assert first.poll(9)
     with pytest.raises(InvalidArgumentError, match="9 is the highest value"):
@@ -238,7 +233,7 @@ def test_values_go_both_ways_s1(pair, device):
     buffer = device.allocate(16)
     device.queue.fill(buffer, 1, wait=second.at(10), signal=second.at(11))
     first.signal(10)
-    first.wait(11, 20)
+    first.wait(11, LIMIT)
     assert (buffer.numpy() == 1).all()
 
 
@@ -247,14 +242,14 @@ def test_a_value_is_told_though_its_semaphore_was_dropped_s1(device):
     first = hal.create_semaphore(shareable=True)
     second = device.open(first.share())
     entered, leave = threading.Event(), threading.Event()
-    progress.dispatcher.append(lambda: (entered.set(), leave.wait(10)))
+    progress.dispatcher.append(lambda: (entered.set(), leave.wait(LIMIT)))
     progress.dispatcher.wake()
-    assert entered.wait(10)
-    device.queue.barrier(signal=second.at(1)).wait(10)
+    assert entered.wait(LIMIT)
+    device.queue.barrier(signal=second.at(1)).wait(LIMIT)
     del second
     gc.collect()
     leave.set()
-    first.wait(1, 10)
+    first.wait(1, LIMIT)
 
 
 def test_promises_in_both_are_kept_in_any_order_s1(pair, device):
@@ -264,11 +259,11 @@ def test_promises_in_both_are_kept_in_any_order_s1(pair, device):
     late = device.queue.fill(buffer, 1, wait=first.at(5), signal=first.at(10))
     waiting = device.create_queue().fill(buffer, 2, wait=first.at(4))
     second.signal(4)
-    waiting.wait(20)
+    waiting.wait(LIMIT)
     assert not late.done
     second.signal(5)
-    second.wait(10, 20)
-    late.wait(20)
+    second.wait(10, LIMIT)
+    late.wait(LIMIT)
 
 
 def test_failures_go_both_ways_s4(device):
@@ -276,12 +271,12 @@ def test_failures_go_both_ways_s4(device):
     second = device.open(first.share())
     second.fail(CancelledError("the user left"))
     with pytest.raises(CancelledError, match="the user left"):
-        first.wait(1, 20)
+        first.wait(1, LIMIT)
     first = hal.create_semaphore(shareable=True)
     second = device.open(first.share())
     first.fail(ZeroDivisionError("x" * 5000))
     with pytest.raises(SemaphoreFailedError, match="ZeroDivisionError"):
-        second.wait(1, 20)
+        second.wait(1, LIMIT)
     with pytest.raises(SemaphoreFailedError):
         device.open(first.share()).query()
 
@@ -295,7 +290,7 @@ def test_operations_that_fail_tell_the_others_s4(device):
 
     device.queue.call(refuse, signal=first.at(1))
     with pytest.raises(OperationError, match="no such file"):
-        second.wait(1, 20)
+        second.wait(1, LIMIT)
 
 
 def test_who_is_gone_gives_its_place_back_s3(device):
@@ -321,7 +316,7 @@ def test_callbacks_and_any_waits_see_values_of_others_s8(pair):
     reached = hal.create_semaphore()
     first.on_reached(4, lambda error: reached.signal(1))
     second.signal(4)
-    reached.wait(1, 20)
+    reached.wait(1, LIMIT)
     never = hal.create_semaphore()
     second.signal(5)
-    assert hal.wait_any([never.at(1), first.at(5)], 20) == 1
+    assert hal.wait_any([never.at(1), first.at(5)], LIMIT) == 1

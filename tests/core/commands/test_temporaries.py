@@ -7,6 +7,7 @@ import random
 
 import numpy as np
 import pytest
+from core_harness import LIMIT
 
 from hal._commands.temporaries import Arena
 from hal.errors import OutOfMemoryError
@@ -145,5 +146,5 @@ def test_an_end_that_is_interrupted_is_repeated_o3(device, monkeypatch):
         with pytest.raises(KeyboardInterrupt):
             commands.end()
     commands.end()
-    device.queue.execute(commands).wait(10)
+    device.queue.execute(commands).wait(LIMIT)
     assert target.numpy().tolist() == [3] * 256 + [4] * 256

@@ -122,7 +122,7 @@ STUCK = """
     atexit.register(look)
     import hal
     from hal._devices import lifecycle
-    from core_harness import open_native
+    from core_harness import LIMIT, open_native
     from native_probe import Probe
 
     driver = open_native()
@@ -146,7 +146,7 @@ STUCK = """
     def call(device, function):
         began = threading.Event()
         device.queue.call(function, began)
-        assert began.wait(10)
+        assert began.wait(LIMIT)
 """
 
 
@@ -239,7 +239,7 @@ FORK = """
     handle = waiting.on_reached(2, lambda _: None)
     pending = queue.barrier(wait=waiting.at(1))
     done = device.queues.upload.barrier()
-    done.wait(10)
+    done.wait(30)
     fence = hal.Fence([semaphore.at(1)])
     timepoint = semaphore.at(1)
     with device.record() as commands:
@@ -328,8 +328,8 @@ FORK = """
     assert os.waitstatus_to_exitcode(status) == 0
     # The parent goes on as if nothing had been.
     waiting.signal(1)
-    pending.wait(10)
-    assert buffer.numpy(timeout=10).tolist() == list(range(16))
+    pending.wait(30)
+    assert buffer.numpy(timeout=30).tolist() == list(range(16))
     device.close()
 """
 
@@ -398,7 +398,7 @@ FORK_EARLY = """
     semaphore = hal.create_semaphore()
     semaphore.on_reached(1, lambda _: heard.set())  # the dispatcher is the parent's
     semaphore.signal(1)
-    assert heard.wait(10)
+    assert heard.wait(30)
 
     async def wait():
         asyncio.get_running_loop().call_later(0.01, semaphore.signal, 2)
@@ -422,15 +422,15 @@ FORK_EARLY = """
         again = threading.Event()
         semaphore.on_reached(3, lambda _: again.set())
         semaphore.signal(3)
-        assert again.wait(10)
+        assert again.wait(30)
         with hal.create_device("cpu") as device:
             buffer = device.allocate(64)
             called = device.queue.call(list, wait=device.queue.fill(buffer, 7))
-            assert (buffer.numpy(wait=called, timeout=10) == 7).all()
+            assert (buffer.numpy(wait=called, timeout=30) == 7).all()
             slow = device.create_queue()
             gate = hal.create_semaphore()
             threading.Timer(0.05, gate.signal, (1,)).start()
-            slow.barrier(wait=gate.at(1)).wait(10)
+            slow.barrier(wait=gate.at(1)).wait(30)
         assert os.fork() or child_of_child()
 
     def child_of_child():
@@ -451,7 +451,7 @@ FORK_EARLY = """
     stop.set()
     semaphore.signal(3)
     with hal.create_device("cpu") as device:
-        device.queue.barrier().wait(10)
+        device.queue.barrier().wait(30)
 """
 
 

@@ -105,7 +105,7 @@ INTERRUPT_STORM = """
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, signal.SIG_IGN)
         for queue in queues:
-            queue.fill(buffer, 2, wait=()).wait(10)
+            queue.fill(buffer, 2, wait=()).wait(30)
     assert device.close() == ()
 """
 

@@ -470,10 +470,10 @@ FULL_STACK = """
                 assert gate.query() == 1
             for each in (waiting, *made):
                 try:
-                    each.wait(10)
+                    each.wait(30)
                 except hal.errors.CancelledError:
                     assert what != "wait"
-            queue.fill(buffer, 3).wait(10)
+            queue.fill(buffer, 3).wait(30)
             queue.close()
         assert broken, what
     assert device.close() == ()

@@ -150,7 +150,7 @@ def test_a_device_is_not_opened_without_its_thread(run_script):
         semaphore.wait(1)
         threading.Thread.start = start
         with hal.create_device("cpu") as device:
-            device.queue.call(list).wait(10)
+            device.queue.call(list).wait(30)
     """)
     assert result.returncode == 0, result.stderr
 
