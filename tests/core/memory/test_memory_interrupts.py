@@ -16,6 +16,7 @@ from hal._engine import progress
 from hal._engine.context import _cancel
 from hal._memory.books import Books
 from hal._memory.settings import MemorySettings
+from hal._memory.storage import Handle
 from hal.errors import InvalidArgumentError, OperationError, ReentrantCallError
 
 SIZE = 4096
@@ -26,6 +27,11 @@ def in_use(device):
     device.wait_idle(LIMIT)
     gc.collect()
     return device.statistics().allocations
+
+
+def test_a_handle_that_a_ctrl_c_left_unmade_goes_quietly_o3():
+    """O3: its `__init__` had only begun."""
+    Handle.__new__(Handle).__del__()
 
 
 def test_a_refused_use_holds_no_memory_m3(device):

@@ -213,7 +213,8 @@ class Handle:
         self._heap.reaper.doom((self.kind, handle))
 
     def __del__(self) -> None:
-        self.close()
+        if hasattr(self, "_open"):  # an interrupt may have ended `__init__` at its beginning
+            self.close()
 
 
 class Module(Handle):
