@@ -95,6 +95,16 @@ def without_splices(text: str) -> str:
     return re.sub(_SPLICE, "", text) if "\\" in text else text
 
 
+def edited(source: str, edits: Iterable[tuple[int, int, str]]) -> str:
+    """Return the source with a text in place of each range, which is its start and its end."""
+    made: list[str] = []
+    position = 0
+    for start, end, text in sorted(edits):
+        made += (source[position:start], text)
+        position = end
+    return "".join([*made, source[position:]])
+
+
 def matching_parentheses(texts: Iterable[str]) -> Iterator[tuple[int, int]]:
     """Yield the indices of each ``(`` outside every bracket, and of its ``)``."""
     expected: list[str] = []

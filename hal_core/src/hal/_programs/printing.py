@@ -26,7 +26,7 @@ from itertools import count, repeat
 from typing import Final, NamedTuple
 
 from hal._programs.nesting import nested_words
-from hal.cpp_tokens import Token, tokenize
+from hal.cpp_tokens import Token, edited, tokenize
 from hal.native import EntryPoint
 
 PARAMETER: Final = "hal_output"
@@ -238,8 +238,11 @@ def with_output(
     `entries` are the kernels that `hal._programs.scanner.scan` finds in the source.
     """
     trace = how.trace
-    macros = {_renamed(name): _renamed(value) for name, value in defines.items()}
-    places = _calls(source)
+    macros = {
+        edited(name, _calls(name)): edited(value, _calls(value)) for name, value in defines.items()
+    }
+    edits = _calls(source)
+    places = [start for start, _, _ in edits]
     if not trace and not places and macros == defines:
         return UNTRACED, source, macros
     # Only the compiler knows who uses what a macro or, with a trace, an included file defines.
@@ -247,7 +250,6 @@ def with_output(
     is_anywhere |= not all(
         any(entry.body_start < place < entry.body_end for entry in entries) for place in places
     )
-    edits = [(place, place + len(_PRINT), _RECORD) for place in places]
     if trace:
         edits += [
             (each.start, each.end, _TRACES[min(depth, len(_TRACES) - 1)])
@@ -265,18 +267,12 @@ def with_output(
             edits.append((entry.parameters_start, entry.parameters_end, hidden))
         begin = entry.body_start + 1
         edits.append((begin, begin, f" hal_output_here() = {PARAMETER};"))
-    pieces: list[str] = []
-    position = 0
-    for start, end, text in sorted(edits):
-        pieces += (source[position:start], text)
-        position = end
-    pieces.append(source[position:])
     traces = '#line 1 "trace"\n' + "".join(map(_trace, _TRACES, repeat(trace), count()))
     printf = "((void)0)" if how.discards else "printf(__VA_ARGS__)"
     driver = f"#define hal_driver_printf(...) {printf}\n"
     shown = _SHOWN if how.shows else _UNSHOWN
     prelude = driver + _PRELUDE + shown + (traces if trace else UNTRACED)
-    return prelude, "".join(pieces), macros
+    return prelude, edited(source, edits), macros
 
 
 def _trace(name: str, condition: str, depth: int) -> str:
@@ -285,18 +281,12 @@ def _trace(name: str, condition: str, depth: int) -> str:
     return f"#define {name}(...) ((({condition})) ? hal_trace({text}, (__VA_ARGS__)) : (void)0)\n"
 
 
-def _renamed(text: str) -> str:
-    """Return a text whose calls of printf record."""
-    for place in reversed(_calls(text)):
-        text = f"{text[:place]}{_RECORD}{text[place + len(_PRINT) :]}"
-    return text
-
-
-def _calls(source: str) -> list[int]:
-    """Return the places where printf is called."""
+def _calls(source: str) -> list[tuple[int, int, str]]:
+    """Return the edits that make calls of printf record."""
     if _PRINT not in source:
         return []
-    return [word.start for word in _plain_words(source) if word.text == _PRINT]
+    words = _plain_words(source)
+    return [(word.start, word.end, _RECORD) for word in words if word.text == _PRINT]
 
 
 def _plain_words(source: str) -> Iterator[Token]:

@@ -32,6 +32,7 @@ from hal._programs.words import BUILTIN_TYPES, NO_FUNCTIONS, NO_NAMES, QUALIFIER
 from hal.cpp_tokens import (
     Token,
     bracket_depths,
+    edited,
     matching_parentheses,
     split_at_commas,
     tokenize,
@@ -79,12 +80,8 @@ def read_source(source: str, *, filename: str) -> tuple[tuple[EntryPoint, ...], 
     """
     scanner = _Scanner(source, filename)
     entries = scanner.scan()
-    pieces: list[str] = []
-    position = 0
-    for start, end in sorted(scanner.marks):
-        pieces += (source[position:start], _NOT_BLANK.sub(" ", source[start:end]))
-        position = end
-    return entries, "".join([*pieces, source[position:]])
+    blanks = [(start, end, _NOT_BLANK.sub(" ", source[start:end])) for start, end in scanner.marks]
+    return entries, edited(source, blanks)
 
 
 class _Scanner:
