@@ -111,7 +111,7 @@ STATE = (
     (
         "an event is never signalled",
         ["command_buffers/test_order.py::test_an_event_is_created_signalled_and_reset_c1"],
-        ("hal._commands.events", "        return self._signalled\n", "        return False\n"),
+        ("hal._commands.recorder", "        return self._signalled\n", "        return False\n"),
     ),
     (
         "every slot begins at zero",

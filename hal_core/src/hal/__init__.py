@@ -16,7 +16,7 @@ from hal._base.process import refuse_copies as _refuse_copies
 from hal._base.regions import before_first as _before_first
 from hal._buffers.buffer import Buffer
 from hal._commands.command_buffer import CommandBuffer
-from hal._commands.events import CommandEvent
+from hal._commands.recorder import CommandEvent
 from hal._commands.slots import Slot
 from hal._devices.create import create_device
 from hal._devices.device import Device

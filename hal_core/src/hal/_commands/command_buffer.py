@@ -11,12 +11,11 @@ import numpy as np
 from hal._commands import nodes
 from hal._commands.bindings import SlotRules
 from hal._commands.collectives import Gathering, collective
-from hal._commands.events import CommandEvent
 from hal._commands.lowering import Order, lower, runs_as_graph
 from hal._commands.nodes import Command
 from hal._commands.parts import cut, narrow
 from hal._commands.playback import Playback, Stage, Stages
-from hal._commands.recorder import Recorder, Scope
+from hal._commands.recorder import CommandEvent, Recorder, Scope
 from hal._commands.slots import Slot, Slots
 from hal._engine.stream import StreamQueue
 from hal._memory.core import DeviceCore

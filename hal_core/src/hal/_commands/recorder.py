@@ -1,4 +1,4 @@
-"""The state of a command buffer until it ends (rule C1)."""
+"""The state of a command buffer until it ends, its events and its with blocks (rules C1, C2)."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from typing import Any, Final, Self
 
 from hal._base.failures import placed
 from hal._commands import nodes
-from hal._commands.events import CommandEvent
-from hal._commands.lowering import Order
+from hal._commands.lowering import Join, Order
 from hal._commands.nodes import Command, Operand
 from hal._commands.playback import Playback, Stages
 from hal._commands.slots import DIRECT, Slots
@@ -205,6 +204,38 @@ class Recorder:
             raise ClosedError(message)
         if self._ended:
             raise InvalidArgumentError("the recording has ended and is immutable; record another")
+
+
+class CommandEvent:
+    """A barrier in two halves: orders all before its signal with all after a wait for it.
+
+    Made by `CommandBuffer.create_event`, and known to that recording only. Commands
+    recorded between the two halves may run beside either. It is resolved
+    while recording: an event has no state on the device, and keeps none
+    from one execution to the next.
+    """
+
+    __slots__ = ("_commands", "_join", "_name", "_signalled")
+
+    def __init__(self, commands: object, name: str) -> None:
+        self._commands = commands  # the recording that knows it
+        self._name = name
+        self._signalled = False
+        self._join: Join | None = None  # None: nothing was recorded before its signal
+
+    @property
+    def name(self) -> str:
+        """The name that errors use."""
+        return self._name
+
+    @property
+    def signalled(self) -> bool:
+        """Whether a signal of it was recorded, and no reset since."""
+        return self._signalled
+
+    def __repr__(self) -> str:
+        state = "signalled" if self._signalled else "not signalled"
+        return f"<CommandEvent {self._name!r} {state}>"
 
 
 class Scope:
