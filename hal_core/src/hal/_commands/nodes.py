@@ -372,11 +372,9 @@ def _parts(length: int, most: int = CHUNK) -> list[tuple[int, int]]:
 def _check_names(kernel: Kernel, names: object, what: str) -> tuple[str, ...]:
     """Return names; raise unless all of them are pointers of the kernel."""
     checked = as_names(names, f"dispatch of {kernel.name!r}: {what}")
+    pointers = [each.name for each in kernel.signature.parameters if each.kind in POINTERS]
     for name in checked:
-        for parameter in kernel.signature.parameters:
-            if parameter.name == name and parameter.kind in POINTERS:
-                break
-        else:
+        if name not in pointers:
             raise InvalidArgumentError(
                 f"dispatch of {kernel.name!r}: {what} names {shown(name)}, which is no pointer of "
                 f"the kernel; its parameters are {kernel.signature}"

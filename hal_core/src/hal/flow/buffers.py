@@ -19,13 +19,6 @@ _naming: Final = threading.RLock()
 """Held while what memory has names is looked at; finalisers may close contexts meanwhile."""
 
 
-class Result(Protocol):
-    """A host array on its way, as `hal.flow.Download`."""
-
-    def result(self, timeout: float | None = None) -> NDArray[Any]:
-        """Return the array once it is there."""
-
-
 class Tracker(Protocol):
     """The methods of a flow that its tracked buffers call; see `TrackedBuffer`."""
 
@@ -41,7 +34,7 @@ class Tracker(Protocol):
     def recover(self, buffer: TrackedBuffer) -> None:
         """Forget failed work on a memory."""
 
-    def to_host(self, buffer: TrackedBuffer) -> Result:
+    def to_host(self, buffer: TrackedBuffer) -> Any:  # noqa: ANN401 - hal.flow.Download
         """Copy a buffer to a new array."""
 
     def write(
@@ -238,7 +231,8 @@ class TrackedBuffer:
 
         Blocks for at most `timeout` seconds. Raises the failure of that work.
         """
-        return self.flow.to_host(self).result(timeout)
+        array: NDArray[Any] = self.flow.to_host(self).result(timeout)
+        return array
 
     def release(self) -> tuple[hal.Buffer, hal.Fence]:
         """Stop tracking; return the raw buffer, and what to wait for before using it in any way.
