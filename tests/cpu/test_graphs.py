@@ -1,10 +1,11 @@
 """Native graphs: nodes of every kind, updates, grids in memory, and random ones against a model."""
 
+import functools
 import random
-import threading
 
 import numpy as np
 import pytest
+from core_harness import collect_in_threads
 from native_graphs import at
 
 from hal.errors import OperationError
@@ -155,32 +156,23 @@ def test_threads_run_instances_of_their_own_c4(open_graphs):
     lab, device = graphs.lab, graphs.device
     streams = [lab.stream() for _ in range(4)]
     x = lab.array(np.zeros((4, 8)), "u4")
-    failures = []
 
     def work(index):
-        try:
-            row = x[index]
-            nodes = [FillNode(at(row, i), i, 4, 1) for i in range(4)]
-            nodes += [CopyNode(at(row, 4), at(row), 16)]
-            for turn in range(60):
-                graph = device.create_graph(nodes, [[], [], [], [], [0, 1, 2, 3]])
-                instance = device.instantiate_graph(graph)
-                device.destroy_graph(graph)
-                for value in range(turn, turn + 10):
-                    device.update_graph(instance, 2, FillNode(at(row, 2), value, 4, 1))
-                    device.launch_graph(streams[index], instance)
-                device.synchronize_stream(streams[index])
-                assert row.tolist() == [0, 1, turn + 9, 3] * 2
-                device.destroy_graph_instance(instance)
-        except BaseException as error:  # noqa: BLE001 - shown by the main thread
-            failures.append(error)
+        row = x[index]
+        nodes = [FillNode(at(row, i), i, 4, 1) for i in range(4)]
+        nodes += [CopyNode(at(row, 4), at(row), 16)]
+        for turn in range(60):
+            graph = device.create_graph(nodes, [[], [], [], [], [0, 1, 2, 3]])
+            instance = device.instantiate_graph(graph)
+            device.destroy_graph(graph)
+            for value in range(turn, turn + 10):
+                device.update_graph(instance, 2, FillNode(at(row, 2), value, 4, 1))
+                device.launch_graph(streams[index], instance)
+            device.synchronize_stream(streams[index])
+            assert row.tolist() == [0, 1, turn + 9, 3] * 2
+            device.destroy_graph_instance(instance)
 
-    threads = [threading.Thread(target=work, args=(index,)) for index in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
-    assert failures == []
+    collect_in_threads([functools.partial(work, index) for index in range(4)])
 
 
 # Grids in memory

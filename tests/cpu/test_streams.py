@@ -1,12 +1,14 @@
 """Streams keep their own order, run beside each other, and never block their caller."""
 
 import ctypes
+import functools
 import os
 import signal
 import threading
 
 import numpy as np
 import pytest
+from core_harness import collect_in_threads
 
 from hal._base.sync import Doorbell
 from hal.errors import OperationError
@@ -97,11 +99,7 @@ def test_two_threads_enqueue_on_one_stream(lab):
         for number in range(3000):
             device.fill(handles[index], values.ctypes.data + 4 * index, number, 4, 1)
 
-    threads = [threading.Thread(target=work, args=(index,)) for index in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    collect_in_threads([functools.partial(work, index) for index in range(4)])
     lab.finish(stream)
     assert (values == 2999).all()
     for handle in handles:

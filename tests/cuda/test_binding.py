@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import threading
-
 import numpy as np
 import pytest
+from core_harness import Running
 from cuda_harness import Lab
 
 from hal.errors import HalError
@@ -32,9 +31,7 @@ def test_each_thread_is_bound(lab):
         lab.device.bind()
         seen.extend([before, current()])
 
-    thread = threading.Thread(target=work)
-    thread.start()
-    thread.join()
+    Running(work).result()
     assert seen == [0, lab.device.context]
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import ctypes
-import threading
 
 import pytest
+from core_harness import Running
 from hip_harness import Arguments, words
 
 from hal.errors import OperationError
@@ -56,9 +56,7 @@ def test_each_thread_is_bound_to_the_device_that_it_asks_for(open_device):
             seen.append((call(hip.hipGetDevice), device.locate(address)))
             device.free(address, MemoryType.DEVICE)
 
-    thread = threading.Thread(target=work)
-    thread.start()
-    thread.join()
+    Running(work).result()
     assert seen == [(0, (10, 0)), (1, (10, 1)), (0, (10, 0))]
 
 

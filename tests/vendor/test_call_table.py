@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import ctypes
-import threading
-import time
 
 import pytest
+from core_harness import Running, wait_until
 from hip_harness import Arguments
 
 from hal.errors import DeviceLostError, OperationError
@@ -232,9 +231,7 @@ def test_a_full_stream_blocks_a_call_of_the_table_too(device, calls, simulator, 
     def work():
         device.bind()
         assert fill(shared, 2, 4, stream) == 0
-        done.append(True)
 
-    done = []
     before = simulator.blocked()
     simulator.launch_limit(8)
     with Holds(device) as holds:
@@ -242,15 +239,11 @@ def test_a_full_stream_blocks_a_call_of_the_table_too(device, calls, simulator, 
         for _ in range(7):
             assert calls.fill_32(shared, 1, 4, stream) == 0
         assert simulator.blocked() == before
-        thread = threading.Thread(target=work)
-        thread.start()
-        deadline = time.monotonic() + 20
-        while simulator.blocked() == before and time.monotonic() < deadline:
-            thread.join(0.001)
-        assert not done
+        working = Running(work)
+        wait_until(lambda: simulator.blocked() > before)
+        assert working.is_alive()
         assert simulator.blocked() == before + 1
-    thread.join(20)
-    assert done
+    working.result()
     device.synchronize_stream(stream)
 
 
@@ -266,9 +259,7 @@ def test_what_is_current_is_told_for_each_thread(open_device):
             devices[bound].bind()
             seen.append([each.current() == each.table.context for each in calls])
 
-    thread = threading.Thread(target=work)
-    thread.start()
-    thread.join(20)
+    Running(work).result()
     assert seen == [[False, True], [True, False]]
 
 

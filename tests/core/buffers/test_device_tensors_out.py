@@ -6,11 +6,9 @@ The device says of its memory that it is CUDA's; the other library is
 
 from __future__ import annotations
 
-import threading
-
 import numpy as np
 import pytest
-from core_harness import LIMIT, collect_in_threads
+from core_harness import LIMIT, Running, collect_in_threads
 from device_tensor_harness import CUDA, ROCM, SIZE, content, hold, pretend
 from foreign_library import Library
 from interop_harness import look_into, memory_of
@@ -93,17 +91,11 @@ def test_work_that_stands_in_the_backlog_is_waited_for_m2(open_probe, monkeypatc
     last = device.queue.fill(buffer, 7)
     assert last.state == "pending"
     theirs = library.stream()
-    handed = threading.Event()
-
-    def hand_out():
-        buffer.__dlpack__(stream=theirs.handle)
-        handed.set()
-
-    thread = threading.Thread(target=hand_out, daemon=True)
-    thread.start()
-    assert not handed.wait(0.05)
+    handing = Running(lambda: buffer.__dlpack__(stream=theirs.handle))
+    handing.join(0.05)
+    assert handing.is_alive()
     latch.open()
-    assert handed.wait(LIMIT)
+    handing.result()
     theirs.synchronize()
     assert (content(buffer) == 7).all()
     library.close()

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import threading
-
 import numpy as np
 import pytest
-from core_harness import LIMIT
+from core_harness import collect_in_threads
 from interop_harness import (
     DTYPES,
     IS_COPIED,
@@ -127,11 +125,7 @@ def test_a_consumer_may_let_go_on_any_thread_m2(device):
             except IndexError:
                 return
 
-    threads = [threading.Thread(target=drop) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(LIMIT)
+    collect_in_threads([drop] * 4)
     assert_soon(device, lambda: device.statistics().allocations == 0)
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import sys
-import threading
 
 import numpy as np
 import pytest
-from core_harness import LIMIT
+from core_harness import LIMIT, Running, collect_in_threads
 
 import hal
 from hal._memory.settings import MemorySettings
@@ -113,11 +113,7 @@ def test_two_threads_execute_one_recording_q2(pair, eager_switches):
             first.queue.execute(recording, bindings=[source, result])
             results[number].append(result)
 
-    threads = [threading.Thread(target=execute, args=(number,)) for number in (0, 1)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(LIMIT)
+    collect_in_threads([functools.partial(execute, number) for number in (0, 1)])
     for number in (0, 1):
         for factor, result in enumerate(results[number]):
             assert result.numpy()[0] == 1000 * factor + number
@@ -145,12 +141,10 @@ def test_executions_in_opposite_directions_end_q2(pair):
         for _ in range(50):
             made[number].append(queue.execute(recordings[number], wait=gate.at(1)))
 
-    threads = [threading.Thread(target=execute, args=(number,)) for number in (0, 1)]
-    for thread in threads:
-        thread.start()
+    executing = [Running(execute, number) for number in (0, 1)]
     gate.signal(1)
-    for thread in threads:
-        thread.join(LIMIT)
+    for each in executing:
+        each.result()
     hal.wait_all(made[0] + made[1], LIMIT)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 
-from core_harness import LIMIT, Stall
+from core_harness import LIMIT, Running, Stall
 
 import hal
 
@@ -27,8 +27,7 @@ def test_threads_that_submit_do_not_wait_for_each_other_q1(open_probe):
     buffer = device.allocate(16)
     stall = Stall()
     probe.fail_call(1, stall, names=("fill",))
-    slow = threading.Thread(target=lambda: device.queue.fill(buffer, 1))
-    slow.start()
+    slow = Running(device.queue.fill, buffer, 1)
     assert stall.entered.wait(LIMIT)
     same = device.queue.fill(buffer, 2)
     other = device.queues.upload.barrier()
@@ -36,6 +35,6 @@ def test_threads_that_submit_do_not_wait_for_each_other_q1(open_probe):
     assert slow.is_alive()
     assert same.state == "pending", "it stands behind the other thread's"
     stall.leave.set()
-    slow.join(LIMIT)
+    slow.result()
     same.wait(LIMIT)
     assert buffer.numpy().tolist() == [2] * 16

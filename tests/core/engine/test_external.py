@@ -11,7 +11,7 @@ import threading
 import weakref
 
 import pytest
-from core_harness import LIMIT, Latch
+from core_harness import LIMIT, Latch, Running, wait_until
 from external_harness import SIZE, pretend, zeros
 from foreign_library import Event
 
@@ -21,7 +21,6 @@ from hal.errors import (
     CancelledError,
     ClosedError,
     DeadlineExceededError,
-    HalError,
     InvalidArgumentError,
     OperationError,
     UnimplementedError,
@@ -158,18 +157,15 @@ def test_what_nobody_has_promised_is_waited_for_on_the_host_i1(shared):
             device.queue.notify_external(theirs.handle, timeout=timeout)
     assert probe.calls["wait_event"] == waits
     assert theirs.is_done()
-    notified = []
 
     def notify():
-        notified.append(device.queue.notify_external(theirs.handle, timeout=LIMIT))
+        device.queue.notify_external(theirs.handle, timeout=LIMIT)
         theirs.copy(copied.address, buffer.address, SIZE)
 
-    thread = threading.Thread(target=notify, daemon=True)
-    thread.start()
-    assert not notified
+    notifying = Running(notify)
+    assert notifying.is_alive()
     gate.signal(1)
-    thread.join(LIMIT)
-    assert notified
+    notifying.result()
     theirs.synchronize()
     assert (copied.map() == 5).all()
 
@@ -194,23 +190,13 @@ def test_failures_of_the_list_are_raised_s5(shared):
         device.queue.notify_external(theirs.handle, wait=failed.at(1))
     gate = hal.create_semaphore()
     device.queue.fill(zeros(device), 1, wait=gate.at(1))
-    thread_error = []
-
-    def notify():
-        try:
-            device.queue.notify_external(theirs.handle)
-        except HalError as error:
-            thread_error.append(error)
-
-    thread = threading.Thread(target=notify, daemon=True)
-    thread.start()
-    while not device.queue._unissued()[1:]:
-        pass
+    notifying = Running(device.queue.notify_external, theirs.handle)
+    wait_until(lambda: device.queue._unissued()[1:])
     device.queue.close(LIMIT)
-    thread.join(LIMIT)
-    assert [type(error) for error in thread_error] == [CancelledError]
+    with pytest.raises(CancelledError):
+        notifying.result()
     # The progress thread may have made its own stream wait.
-    for ident in (threading.get_ident(), thread.ident):
+    for ident in (threading.get_ident(), notifying.ident):
         assert probe.callers["wait_event", ident] == 0
 
 

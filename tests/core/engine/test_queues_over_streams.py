@@ -7,11 +7,10 @@ device under the probe.
 from __future__ import annotations
 
 import gc
-import threading
 import weakref
 
 import pytest
-from core_harness import LIMIT, Latch
+from core_harness import LIMIT, Latch, Running
 from external_harness import SIZE, pretend, zeros
 
 import hal
@@ -58,13 +57,10 @@ def test_closing_waits_for_our_work_on_their_stream_q6(shared):
     queue = device.create_queue(stream=theirs.handle)
     buffer = zeros(device)
     work = queue.fill(buffer, 4)
-    ended = []
-    closer = threading.Thread(target=lambda: ended.append(queue.close(LIMIT)), daemon=True)
-    closer.start()
+    closer = Running(queue.close, LIMIT)
     assert not work.done
     latch.open()
-    closer.join(LIMIT)
-    assert ended == [()]
+    assert closer.result() == ()
     assert (work.state, set(buffer.map())) == ("done", {4})
 
 

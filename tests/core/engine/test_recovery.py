@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import gc
 import sys
-import threading
 import weakref
 
 import numpy as np
 import pytest
 from child_processes import assert_quiet
-from core_harness import LIMIT, Stall, needs_gil, wait_until
+from core_harness import LIMIT, Running, Stall, needs_gil, wait_until
 
 import hal
 from hal._engine import steps, timelines
@@ -547,18 +546,16 @@ def test_close_counts_what_is_being_issued_q6(open_probe, way):
     buffer = device.allocate(64)
     stall = Stall()
     probe.fail_call(1, stall, {"record_event"})
-    made = []
-    thread = threading.Thread(target=lambda: made.append(device.queue.fill(buffer, 1)))
-    thread.start()
+    filling = Running(device.queue.fill, buffer, 1)
     assert stall.entered.wait(LIMIT)
     told = (device if way == "device" else device.queue).close(0.05)
     assert len(told) == 1
     assert "fill on" in told[0]
     assert not probe.closed
     stall.leave.set()
-    thread.join(LIMIT)
+    made = filling.result()
     with pytest.raises(DeviceLostError):
-        made[0].wait(LIMIT)
+        made.wait(LIMIT)
     assert probe.violations == []
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 
 import pytest
-from core_harness import LIMIT, wait_until
+from core_harness import LIMIT, Running, wait_until
 
 import hal
 from hal._devices import lifecycle
@@ -54,15 +54,12 @@ def test_an_interrupted_wait_holds_up_no_close_q6(open_probe, latch):
         is_asleep.set()
         semaphore.wait(1, 3 * LIMIT)
 
-    thread = threading.Thread(target=wait)
-    thread.start()
-    try:
-        assert is_asleep.wait(LIMIT)
-        wait_until(lambda: semaphore._recorded)
-        assert device.close(LIMIT) == ()
-    finally:
-        semaphore.signal(1)
-        thread.join()
+    waiting = Running(wait)
+    assert is_asleep.wait(LIMIT)
+    wait_until(lambda: semaphore._recorded)
+    assert device.close(LIMIT) == ()
+    semaphore.signal(1)
+    waiting.result()
 
 
 def in_elapsed(device):

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import threading
-
-from core_harness import LIMIT, Stall, queues_of
+from core_harness import LIMIT, Running, Stall, queues_of
 
 import hal
 
@@ -68,16 +66,13 @@ def test_a_consumer_is_not_released_before_its_producer_is_recorded(open_probe):
     stall = Stall()
     semaphore = hal.create_semaphore()
     probe.fail_call(1, stall, names=("record_event",))
-    producer = threading.Thread(
-        target=lambda: device.queues.upload.fill(buffer, 1, signal=semaphore.at(1))
-    )
-    producer.start()
+    producer = Running(lambda: device.queues.upload.fill(buffer, 1, signal=semaphore.at(1)))
     assert stall.entered.wait(LIMIT)
     consumer = device.queues.compute.fill(buffer, 2, wait=semaphore.at(1))
     assert consumer.state == "pending"
     assert semaphore.query() == 0
     stall.leave.set()
-    producer.join(LIMIT)
+    producer.result()
     consumer.wait(LIMIT)
     assert buffer.numpy().tolist() == [2] * 16
 

@@ -9,7 +9,7 @@ import threading
 import time
 
 import pytest
-from core_harness import LIMIT, collect_in_threads, count_holds, semaphores, wait_until
+from core_harness import LIMIT, Running, collect_in_threads, count_holds, semaphores, wait_until
 
 import hal
 from hal._base import sync
@@ -42,12 +42,10 @@ def test_a_waiter_sleeps_once_until_it_is_woken_s6(slept, values):
     """S6: without a time-out of its own; a waiter on one value twice is woken as well."""
     semaphore = hal.create_semaphore()
     entries = [semaphore.at(value) for value in values]
-    waiter = threading.Thread(target=hal.wait_all, args=(entries,), daemon=True)
-    waiter.start()
+    waiter = Running(hal.wait_all, entries)
     assert slept.get(timeout=LIMIT) < 0
     semaphore.signal(2)
-    waiter.join(LIMIT)
-    assert not waiter.is_alive()
+    waiter.result()
     assert slept.empty()
 
 
@@ -56,28 +54,19 @@ def test_a_wait_for_many_sleeps_once_s6(slept, wait):
     """S6: the last of many wakes who waits for all, the first who waits for any, a failure both."""
     for ends in ("signalled", "failed"):
         many = semaphores(300)
-        ended = []
-
-        def block(many=many, ended=ended):
-            try:
-                wait([semaphore.at(1) for semaphore in many])
-            except OperationError as error:
-                ended.append(str(error))
-            else:
-                ended.append("signalled")
-
-        waiter = threading.Thread(target=block, daemon=True)
-        waiter.start()
+        waiter = Running(wait, [semaphore.at(1) for semaphore in many])
         assert slept.get(timeout=LIMIT) < 0
         if ends == "failed":
             many[150].fail(OperationError("failed"))
+            with pytest.raises(OperationError, match="failed"):
+                waiter.result()
         elif wait is hal.wait_any:
             many[299].signal(1)
+            assert waiter.result() == 299
         else:
             for semaphore in many:
                 semaphore.signal(1)
-        waiter.join(LIMIT)
-        assert ended == [ends]
+            waiter.result()
         assert slept.empty()
 
 
@@ -251,12 +240,10 @@ def test_a_notification_that_cannot_be_armed_is_tried_again_s6(open_probe, latch
     running = device.queue.fill(buffer, 1)
     for number in range(1, 6):
         probe.fail_call(number, OutOfMemoryError("no room for it"), (name,))
-    waiter = threading.Thread(target=running.wait, args=(LIMIT,), daemon=True)
     tried = probe.calls[name]
-    waiter.start()
+    waiter = Running(running.wait, LIMIT)
     wait_until(lambda: probe.calls[name] >= tried + 6)
     wait_until(lambda: probe.calls["notify"] > 0)
     latch.open()
-    waiter.join(LIMIT)
-    assert not waiter.is_alive()
+    waiter.result()
     assert not device.lost

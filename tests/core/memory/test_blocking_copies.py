@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import itertools
 import threading
 
 import numpy as np
 import pytest
-from core_harness import LIMIT, Stall, collect_in_threads, wait_until
+from core_harness import LIMIT, Running, Stall, collect_in_threads, wait_until
 from interrupts import Interrupts
 from staging_harness import MANY, SLOT, some
 
@@ -28,21 +29,6 @@ COPIES = ("copy_to_host", "copy_from_host")
 def small_parts(monkeypatch):
     """Let a few hundred KiB be many native copies."""
     monkeypatch.setattr(blocking, "PART", SLOT)
-
-
-def read_in_thread(buffer):
-    """Read a buffer on another thread; return it, and where the result or the error comes."""
-    found = []
-
-    def read():
-        try:
-            found.append(buffer.numpy())
-        except hal.HalError as error:
-            found.append(error)
-
-    thread = threading.Thread(target=read, daemon=True)
-    thread.start()
-    return thread, found
 
 
 @pytest.mark.parametrize("size", [1, SLOT - 1, SLOT, SLOT + 1, MANY])
@@ -133,14 +119,13 @@ def test_threads_copy_at_once_each_on_its_stream_m1(staged):
     buffers = [device.upload(some(MANY, seed)) for seed in range(4)]
     stall = Stall()
     probe.fail_call(3, stall, ("copy_to_host",))
-    thread, found = read_in_thread(buffers[0])
+    reading = Running(buffers[0].numpy)
     assert stall.entered.wait(LIMIT)
     streams = probe.live()["stream"]
     assert (buffers[1].numpy() == some(MANY, 1)).all()
     assert probe.live()["stream"] == streams + 1
     stall.leave.set()
-    thread.join(LIMIT)
-    assert (found[0] == some(MANY)).all()
+    assert (reading.result() == some(MANY)).all()
     whole = collect_in_threads([each.numpy for each in buffers] * 2)
     assert all((each == some(MANY, index % 4)).all() for index, each in enumerate(whole))
 
@@ -193,18 +178,16 @@ def test_closing_waits_for_a_copy_q6(staged):
     device, probe = staged()
     buffer, stall = device.upload(some(MANY)), Stall()
     probe.fail_call(2, stall, ("copy_to_host",))
-    thread, found = read_in_thread(buffer)
+    reading = Running(buffer.numpy)
     assert stall.entered.wait(LIMIT)
-    closing = threading.Thread(target=device.close, args=(LIMIT,), daemon=True)
-    closing.start()
+    closing = Running(device.close, LIMIT)
     wait_until(lambda: device.closed)
     with pytest.raises(ClosedError):
         buffer.numpy()
     assert probe.live()["allocation"]
     stall.leave.set()
-    thread.join(LIMIT)
-    closing.join(LIMIT)
-    assert (found[0] == some(MANY)).all()
+    assert (reading.result() == some(MANY)).all()
+    assert closing.result() == ()
     assert probe.live() == {}
 
 
@@ -213,12 +196,13 @@ def test_closing_gives_up_on_a_copy_that_hangs_q6(staged):
     device, probe = staged()
     buffer, stall = device.upload(some(MANY)), Stall()
     probe.fail_call(2, stall, ("copy_to_host",))
-    thread, _ = read_in_thread(buffer)
+    reading = Running(buffer.numpy)
     assert stall.entered.wait(LIMIT)
     assert "on another thread" in device.close(0.05)[0]
     assert probe.live()["allocation"]
     stall.leave.set()
-    thread.join(LIMIT)
+    with contextlib.suppress(hal.HalError):
+        reading.result()
 
 
 def test_closing_while_it_waits_ends_it_q6(staged):
@@ -226,11 +210,11 @@ def test_closing_while_it_waits_ends_it_q6(staged):
     device, _ = staged()
     buffer, never = device.upload(some(4)), hal.create_semaphore()
     waited = device.queue.fill(buffer, 1, wait=never.at(1))
-    thread, found = read_in_thread(buffer)
+    reading = Running(buffer.numpy)
     wait_until(lambda: waited._private)
     device.close(LIMIT)
-    thread.join(LIMIT)
-    assert isinstance(found[0], ClosedError)
+    with pytest.raises(ClosedError):
+        reading.result()
 
 
 def test_memory_of_an_alloca_is_not_given_away_meanwhile_m3(staged):
@@ -240,14 +224,13 @@ def test_memory_of_an_alloca_is_not_given_away_meanwhile_m3(staged):
     device.queue.write(buffer, some(MANY)).wait(LIMIT)
     stall = Stall()
     probe.fail_call(2, stall, ("copy_to_host",))
-    thread, found = read_in_thread(buffer)
+    reading = Running(buffer.numpy)
     assert stall.entered.wait(LIMIT)
     device.queue.dealloca(buffer).wait(LIMIT)
     other = device.queue.alloca(MANY)
     device.queue.fill(other, 0).wait(LIMIT)
     stall.leave.set()
-    thread.join(LIMIT)
-    assert (found[0] == some(MANY)).all()
+    assert (reading.result() == some(MANY)).all()
     del other
     gc.collect()
     wait_until(lambda: not device.statistics().allocations)
@@ -269,17 +252,14 @@ def test_an_imported_array_stays_pinned_while_it_is_uploaded_m1(staged):
     data, stall = some(MANY), Stall()
     imported = device.import_array(data)
     probe.fail_call(2, stall, ("copy_from_host",))
-    found = []
-    thread = threading.Thread(target=lambda: found.append(device.upload(data)), daemon=True)
-    thread.start()
+    uploading = Running(device.upload, data)
     assert stall.entered.wait(LIMIT)
     del imported
     gc.collect()
     device.trim()
     assert probe.live()["import"] == 1
     stall.leave.set()
-    thread.join(LIMIT)
-    assert (found[0].numpy() == data).all()
+    assert (uploading.result().numpy() == data).all()
 
 
 def test_a_ctrl_c_ends_it_between_two_parts_o3(staged):

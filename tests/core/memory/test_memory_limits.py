@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections import deque
 
 import pytest
-from core_harness import LIMIT, Stall, wait_until
+from core_harness import LIMIT, Running, Stall, wait_until
 
 import hal
 from hal._memory.blocks import block_size
@@ -282,23 +283,13 @@ def test_close_waits_for_a_native_allocation_under_way_q6(open_probe):
     device, probe = open_probe()
     stall = Stall()
     probe.fail_call(1, stall, ("allocate",))
-    results = []
-
-    def allocate():
-        try:
-            results.append(device.allocate(4096))
-        except ClosedError as error:
-            results.append(error)
-
-    threads = [threading.Thread(target=allocate), threading.Thread(target=device.close)]
-    threads[0].start()
+    allocating = Running(device.allocate, 4096)
     assert stall.entered.wait(LIMIT)
-    threads[1].start()
+    closing = Running(device.close)
     stall.leave.set()
-    for thread in threads:
-        thread.join(LIMIT)
-        assert not thread.is_alive()
-    assert len(results) == 1
+    with contextlib.suppress(ClosedError):
+        allocating.result()
+    closing.result()
     assert probe.live() == {}
 
 

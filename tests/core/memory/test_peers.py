@@ -11,7 +11,7 @@ import threading
 
 import numpy as np
 import pytest
-from core_harness import LIMIT, Latch
+from core_harness import LIMIT, Latch, Running
 
 import hal
 from hal.errors import (
@@ -96,11 +96,9 @@ def test_who_has_the_pinned_memory_may_be_closed_first_q6(staged, state):
         one.hold(latch)
     read = first.queue.read(inner, pinned.map(), wait=gate.at(1))
     assert read.state == state
-    closing = threading.Thread(target=second.close, args=(LIMIT,))
-    closing.start()
+    closing = Running(second.close, LIMIT)
     latch.open()
-    closing.join(LIMIT)
-    assert not closing.is_alive()
+    closing.result()
     assert read.state == ("done" if state == "issued" else "cancelled")
 
 
@@ -430,15 +428,9 @@ def test_both_devices_close_while_they_copy_to_each_other_q6():
                 except ClosedError:
                     return
 
-        threads = [
-            threading.Thread(target=copy, args=(first.queue, y, x), daemon=True),
-            threading.Thread(target=copy, args=(second.queue, x, y), daemon=True),
-        ]
-        for thread in threads:
-            thread.start()
+        copying = Running(copy, first.queue, y, x), Running(copy, second.queue, x, y)
         assert first.close(LIMIT) == ()
         assert second.close(LIMIT) == ()
         stop.set()
-        for thread in threads:
-            thread.join(LIMIT)
-            assert not thread.is_alive()
+        for each in copying:
+            each.result()

@@ -7,6 +7,7 @@ import functools
 import os
 import sys
 import threading
+from concurrent.futures import Future
 
 import pytest
 
@@ -18,6 +19,7 @@ __all__ = [
     "LIMIT",
     "SEM_WAIT",
     "Latch",
+    "Running",
     "Stall",
     "collect_in_threads",
     "needs_gil",
@@ -73,29 +75,32 @@ class Stall:
         assert self.leave.wait(LIMIT)
 
 
+class Running(threading.Thread):
+    """A function that runs on a thread of its own."""
+
+    def __init__(self, function, *arguments):
+        super().__init__(daemon=True)
+        self._work = functools.partial(function, *arguments)
+        self._outcome = Future()
+        self.start()
+
+    def run(self):
+        try:
+            self._outcome.set_result(self._work())
+        except BaseException as error:  # noqa: BLE001 - raised by `result`
+            self._outcome.set_exception(error)
+
+    def result(self):
+        """Return what the function returns, or raise what it raises, once it has ended."""
+        self.join(3 * LIMIT)
+        assert not self.is_alive(), "a thread hangs"
+        return self._outcome.result()
+
+
 def collect_in_threads(functions):
     """Run functions on threads of their own; return their results, or raise the first error."""
-    results = [None] * len(functions)
-    errors = []
-
-    def run(index, function):
-        try:
-            results[index] = function()
-        except BaseException as error:  # noqa: BLE001 - raised again below
-            errors.append(error)
-
-    threads = [
-        threading.Thread(target=functools.partial(run, index, function), daemon=True)
-        for index, function in enumerate(functions)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(3 * LIMIT)
-        assert not thread.is_alive(), "a thread hangs"
-    if errors:
-        raise errors[0]
-    return results
+    running = [Running(each) for each in functions]
+    return [each.result() for each in running]
 
 
 def queues_of(device):
