@@ -23,14 +23,16 @@ FLAGS: Final = (
     *("-std=c11", "-O1", "-g", "-fPIC", "-fvisibility=hidden", "-pthread", "-fno-strict-aliasing"),
     *("-U_FORTIFY_SOURCE", "-D_GNU_SOURCE="),
 )
-LIBRARIES: Final = {
-    "libcuda.so.1": ("cuda", True),
-    "libnvrtc.so.13": ("rtc", False),
-    "libamdhip64.so": ("hip", True),
+LIBRARIES: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
+    "libcuda.so.1": ("cuda", ()),
+    "libnvrtc.so.13": ("rtc", ()),
+    "libamdhip64.so": ("hip", ()),
+    "libhiprtc.so": ("rtc", ("-DGPUSIM_HIPRTC",)),
 }
-"""Each library's soname: the prefix of its own sources, and whether the engine is part of it."""
+"""Each library's soname: the prefix of its own sources, and more options for the compiler."""
 CUDA: Final = ("libcuda.so.1", "libnvrtc.so.13")
 """What `build` makes unless it is told."""
+HIP: Final = ("libamdhip64.so", "libhiprtc.so")
 FACES: Final = ("cuda", "hip", "rtc")
 """Prefixes of sources that belong to a face; the others are the engine's."""
 
@@ -50,11 +52,11 @@ def find_compiler() -> list[str]:
     return [str(Path(zig.origin).parent / "zig"), "cc"]
 
 
-def _sources(face: str, *, engine: bool) -> list[Path]:
-    """Return the C files of one face, and the engine's."""
+def _sources(face: str) -> list[Path]:
+    """Return the C files of one face, and the engine's, which a compiler needs not."""
     files = sorted(HERE.glob("*.c"))
-    own = [p for p in files if p.name.startswith(face)]
-    return own and own + [p for p in files if engine and not p.name.startswith(FACES)]
+    engine = [p for p in files if not p.name.startswith(FACES)] if face != "rtc" else []
+    return [p for p in files if p.name.startswith(face)] + engine
 
 
 def _run(command: list[str]) -> None:
@@ -65,13 +67,11 @@ def _run(command: list[str]) -> None:
 
 
 def _link(name: str, folder: Path, compiler: list[str], flags: tuple[str, ...]) -> None:
-    face, engine = LIBRARIES[name]
-    sources = _sources(face, engine=engine)
-    if not sources:
-        return
+    face, defines = LIBRARIES[name]
+    sources = _sources(face)
     objects = [folder / f"{face}-{p.stem}.o" for p in sources]
     commands = [
-        [*compiler, *FLAGS, *WARNINGS, *flags, f"-I{IMAGE}", "-c", str(p), "-o", str(o)]
+        [*compiler, *FLAGS, *WARNINGS, *defines, *flags, f"-I{IMAGE}", "-c", str(p), "-o", str(o)]
         for p, o in zip(sources, objects, strict=True)
     ]
     with ThreadPoolExecutor(2) as pool:

@@ -31,75 +31,15 @@ _SUCCESS, _INVALID_OPTION, _COMPILATION = 0, 5, 6
 _LENGTH: Final = struct.Struct("<Q")
 _ARCHITECTURES: Final = frozenset({75, 80, 86, 87, 88, 89, 90, 100, 103, 110, 120, 121})
 _ARCHITECTURE: Final = re.compile(r"(?:sm|compute|lto)_(\d+)[af]?\Z|gfx\w+(?::.*)?\Z")
-_FLAGS: Final = frozenset(
-    [
-        "w",
-        "disable-warnings",
-        "lineinfo",
-        "generate-line-info",
-        "G",
-        "device-debug",
-        "use_fast_math",
-        "extra-device-vectorization",
-        "restrict",
-        "default-device",
-        "device-as-default-execution-space",
-        "device-int128",
-        "extensible-whole-program",
-        "ewp",
-        "rdc",
-        "dc",
-        "dw",
-        "dlto",
-        "dlink-time-opt",
-        "no-source-include",
-        "display-error-number",
-        "no-display-error-number",
-        "brief-diagnostics",
-        "minimal",
-        "no-cache",
-        "pch",
-        "ffast-math",
-    ]
-)
+_FLAGS: Final = {"w", "disable-warnings", "lineinfo", "use_fast_math"}
 """Options that mean nothing to a processor, or nothing that a result shows."""
-_VALUED: Final = frozenset(
-    [
-        "ftz",
-        "prec-sqrt",
-        "prec-div",
-        "fmad",
-        "maxrregcount",
-        "relocatable-device-code",
-        "dopt",
-        "ptxas-options",
-        "Xptxas",
-        "modify-stack-limit",
-        "builtin-move-forward",
-        "builtin-initializer-list",
-        "diag-error",
-        "diag-suppress",
-        "diag-warn",
-        "split-compile",
-        "optimization-info",
-        "opt-level",
-        "O",
-        "time",
-        "fdevice-time-trace",
-        "err-no",
-        "std",
-    ]
-)
-"""The same, with a value."""
+_VALUED: Final = {"fmad", "maxrregcount", "relocatable-device-code", "std"}
+"""The same, with a value; the standard counts."""
 _TAKEN: Final = {
     "D": "define",
     "define-macro": "define",
-    "U": "undefine",
-    "undefine-macro": "undefine",
     "I": "include",
     "include-path": "include",
-    "include": "pre-include",
-    "pre-include": "pre-include",
     "arch": "architecture",
     "gpu-architecture": "architecture",
     "offload-arch": "architecture",
@@ -173,7 +113,6 @@ class _Options:
 
     macros: list[str] = field(default_factory=list)  # preprocessor lines
     includes: list[str] = field(default_factory=list)
-    first: list[str] = field(default_factory=list)  # headers before the text
     architecture: int = 75
     is_virtual: bool = True  # no machine code for it, as by default
     standard: str = "c++17"
@@ -213,7 +152,7 @@ def _read_options(options: Sequence[str]) -> _Options:
         name, equals, value = option.lstrip("-").partition("=")
         if not option.startswith("-"):
             raise _InvalidOptionError(option)
-        if option[:2] in {"-D", "-U", "-I"} and option[:3] != option[:2]:
+        if option[:2] in {"-D", "-I"} and option[:3] != option[:2]:
             name, equals, value = option[1], "=", option[2:]
         if name in _FLAGS:
             continue
@@ -226,12 +165,8 @@ def _read_options(options: Sequence[str]) -> _Options:
         elif meaning == "define":
             macro, equals, content = value.partition("=")
             found.macros.append(f"#define {macro} {content if equals else 1}\n")
-        elif meaning == "undefine":
-            found.macros.append(f"#undef {value}\n")
         elif meaning == "include":
             found.includes.append(value)
-        elif meaning == "pre-include":
-            found.first.append(value)
         elif meaning == "architecture":
             found.architecture = _architecture(option, value)
             found.is_virtual = not value.startswith("sm_")
@@ -312,14 +247,13 @@ def _text(request: _Request, options: _Options, foreign: str, entries: Sequence[
         options=(),
     )
     text = _dialect.rewrite(asked, foreign, "", loops=False)
-    first = "".join(f'#include "{name}"\n' for name in options.first)
     macros = _MACROS + _CUDA_MACROS.format(architecture=options.architecture)
     if options.is_hip:
         macros = _MACROS + _HIP_MACROS
     own = f'#line 1 "{_dialect.SOURCE}"\n'
     # NDEBUG among the options decides what assert is.
     head, _, rest = text.partition(own)
-    text = f"{head}{''.join(options.macros)}{macros}{first}{own}{rest}"
+    text = f"{head}{''.join(options.macros)}{macros}{own}{rest}"
 
     def place(match: re.Match[str]) -> str:
         file, line = places.of(int(match[1]))
@@ -382,7 +316,7 @@ def _compile(request: _Request, folder: Path) -> tuple[int, str]:
         command += ["-I", each]
     source, target = folder / "image.cpp", folder / "image"
     foreign = ""
-    if "include" in request.text or options.first:
+    if "include" in request.text:
         foreign = _included(request, options, command, folder)
     source.write_text(_text(request, options, foreign, entries), encoding="utf-8")
     family = _FAMILY[compiler.family]
@@ -397,8 +331,7 @@ def _compile(request: _Request, folder: Path) -> tuple[int, str]:
 def _included(request: _Request, options: _Options, command: Sequence[str], folder: Path) -> str:
     """Return the text of the headers, to find what uses barriers."""
     source, target = folder / "included.cpp", folder / "included.i"
-    text = "".join([*options.macros, *(f'#include "{name}"\n' for name in options.first)])
-    text += "".join(
+    text = "".join(options.macros) + "".join(
         line
         for line in request.text.replace("\\\n", " ").splitlines(keepends=True)
         if line.lstrip().startswith("#")

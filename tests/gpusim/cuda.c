@@ -66,23 +66,6 @@ static int look_up(int code, const char **out, bool name) {
 API cuGetErrorName(int code, const char **name) { return look_up(code, name, true); }
 API cuGetErrorString(int code, const char **text) { return look_up(code, text, false); }
 
-#define REFUSED(name_)                 \
-  int no_##name_(void);                \
-  int no_##name_(void) {               \
-    CALL(name_, CONTEXT);              \
-    return SIM_NOT_SUPPORTED;          \
-  }
-REFUSED(cuLinkCreate)
-REFUSED(cuCtxCreate)
-REFUSED(cuLaunchCooperativeKernel)
-REFUSED(cuStreamBeginCaptureToGraph)
-REFUSED(cuMemAddressReserve)
-REFUSED(cuMemCreate)
-REFUSED(cuIpcGetMemHandle)
-REFUSED(cuStreamBatchMemOp)
-REFUSED(cuGraphAddMemAllocNode)
-
-
 /* Names with a newer ABI that is not here: they are not found from that version on. */
 static const struct {
   const char *name;

@@ -1,5 +1,5 @@
 /* The CUDA face's own declarations: struct layouts as the driver's callers have them, and what its
- * files share. tests/gpusim/test_layout.py checks the layouts where a cuda.h is installed. */
+ * files share. */
 #ifndef GPUSIM_CUDA_H
 #define GPUSIM_CUDA_H
 
@@ -79,8 +79,7 @@ int cu_refused(const struct sim_stream *handle); /* what a call with such a hand
 
 /* cuda_kernel.c */
 int cu_launch_of(struct sim_launch **out, struct sim_kernel *kernel, const unsigned grid[3], const unsigned block[3],
-                 unsigned shared, void **parameters, void **extra);
-struct sim_kernel *cu_kernel(struct sim_kernel *handle); /* NULL for none */
+                 unsigned shared, void **parameters);
 
 /* cuda_copy.c */
 int cu_copy_of(struct sim_copy *out, const struct cu_memcpy3d *copy, bool device_side[2]);

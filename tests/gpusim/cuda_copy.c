@@ -1,10 +1,6 @@
 /* The CUDA face: copies and fills. */
 #include "cuda.h"
 
-static struct sim_copy flat(const void *target, const void *source, size_t size) {
-  return (struct sim_copy){(char *)target, source, size, 1, 1, size, size, size, size};
-}
-
 static const void *at(cu_address address) { return (const void *)(uintptr_t)address; }
 
 /* `device_side` says which of target and source has to be memory that the driver knows. */
@@ -13,30 +9,16 @@ int cu_copy_of(struct sim_copy *out, const struct cu_memcpy3d *copy, bool device
   if (copy->source_type == 3 || copy->target_type == 3) return SIM_NOT_SUPPORTED;
   device_side[0] = copy->target_type == 2;
   device_side[1] = copy->source_type == 2;
-  size_t source_pitch = copy->source_pitch ? copy->source_pitch : copy->width + copy->source_x;
-  size_t target_pitch = copy->target_pitch ? copy->target_pitch : copy->width + copy->target_x;
-  if (copy->width + copy->source_x > source_pitch || copy->width + copy->target_x > target_pitch) return SIM_INVALID_VALUE;
-  size_t source_slice = source_pitch * (copy->source_height ? copy->source_height : copy->height + copy->source_y);
-  size_t target_slice = target_pitch * (copy->target_height ? copy->target_height : copy->height + copy->target_y);
+  if (copy->source_x || copy->source_y || copy->source_z || copy->target_x || copy->target_y || copy->target_z) return SIM_NOT_SUPPORTED;
   const char *source = copy->source_type == 1 ? copy->source_host : at(copy->source_device);
   char *target = copy->target_type == 1 ? copy->target_host : (char *)(uintptr_t)copy->target_device;
-  *out = (struct sim_copy){
-      .target = target + copy->target_x + copy->target_y * target_pitch + copy->target_z * target_slice,
-      .source = source + copy->source_x + copy->source_y * source_pitch + copy->source_z * source_slice,
-      .width = copy->width,
-      .height = copy->height,
-      .depth = copy->depth,
-      .target_pitch = target_pitch,
-      .source_pitch = source_pitch,
-      .target_slice = target_slice,
-      .source_slice = source_slice,
-  };
+  *out = (struct sim_copy){target, source, copy->width};
   return SIM_OK;
 }
 
 static int copy_flat(struct sim_stream *stream, const void *target, const void *source, size_t size, bool to_device, bool from_device, bool synchronous) {
   STREAM(stream);
-  const struct sim_copy copy = flat(target, source, size);
+  const struct sim_copy copy = {(char *)target, source, size};
   return sim_copy(stream, &copy, to_device, from_device, synchronous);
 }
 
@@ -85,7 +67,7 @@ API cuMemcpyPeerAsync(cu_address target, struct cu_context *to, cu_address sourc
 
 static int set(struct sim_stream *stream, cu_address target, uint32_t value, unsigned element, size_t count) {
   STREAM(stream);
-  const struct sim_set fill = {(char *)(uintptr_t)target, value, element, count, 1, 0};
+  const struct sim_set fill = {(char *)(uintptr_t)target, value, element, count};
   return sim_set(stream, &fill);
 }
 

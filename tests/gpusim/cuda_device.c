@@ -37,7 +37,7 @@ API cuInit(unsigned flags) {
 API cuDriverGetVersion(int *version) {
   CALL(cuDriverGetVersion, ANY | SIM_ALLOWED_AFTER_ERROR);
   GIVEN(version);
-  *version = (int)sim_setting("GPUSIM_DRIVER_VERSION", 13000);
+  *version = 13000;
   return SIM_OK;
 }
 
@@ -83,41 +83,25 @@ API cuDeviceTotalMem_v2(size_t *bytes, int device) {
 
 static int attribute(int which, int device) {
   switch (which) {
-    case 1: case 2: case 3: return 1024;      /* threads of a block, in x, in y */
-    case 4: return 64;                        /* in z */
-    case 5: return 0x7fffffff;                /* blocks in x */
-    case 6: case 7: return 65535;             /* in y, z */
+    case 1: return 1024;                      /* threads of a block */
     case 8: return 49152;                     /* shared memory of a block */
-    case 9: return 65536;
     case 10: return 32;                       /* warp */
-    case 11: return 0x7fffffff;
-    case 12: case 82: return 65536;           /* registers */
-    case 13: return 1000000;                  /* kHz */
-    case 14: return 512;
-    case 15: case 19: case 31: return 1;      /* overlap, mapped host memory, concurrent kernels */
+    case 13: case 36: return 1000000;         /* kHz, of the memory too */
     case 16: return 2;                        /* multiprocessors */
     case 33: return device;                   /* bus */
-    case 36: return 1000000;
-    case 37: return 64;
-    case 38: return 1 << 20;
+    case 37: return 64;                       /* bits of the memory's bus */
+    case 38: return 1 << 20;                  /* cache */
     case 39: return 2048;                     /* threads of a multiprocessor */
     case 40: return 2;                        /* copy engines */
-    case 41: return 1;                        /* one address space */
     case 50: return 0xFFFF;                   /* PCI domain */
     case 75: return CU_ARCHITECTURE / 10;
     case 76: return CU_ARCHITECTURE % 10;
-    case 78: case 79: case 80: case 83: return 1; /* priorities, caches, managed memory */
-    case 81: return 233472;
-    case 89: case 90: case 91: return 1;      /* concurrent managed access, preemption, registered pointers */
-    case 92: case 93: case 94: return 1;      /* stream memory operations */
-    case 95: return 0;                        /* no cooperative launches */
+    case 81: return 233472;                   /* shared memory and registers of a multiprocessor */
+    case 82: return 65536;
+    case 83: case 89: return 1;               /* managed memory, also while kernels run */
     case 97: return 232448;                   /* shared memory of a block, on request */
-    case 99: case 113: return 1;                        /* host registration */
-    case 106: return 32;
-    case 111: return 1024;
     case 115: return 1;                       /* memory pools */
-    case 122: case 123: return 1;             /* 64-bit stream memory operations, NOR */
-    case 130: return -1;
+    case 122: return 1;                       /* 64-bit stream memory operations */
     default: return 0;
   }
 }

@@ -6,15 +6,16 @@
 
 static int kernel_op(struct sim_op *op, const struct cu_kernel_node *p) {
   GIVEN(p);
+  if (p->extra) return SIM_NOT_SUPPORTED;
   *op = (struct sim_op){.kind = SIM_OP_KERNEL};
-  return cu_launch_of(&op->launch, p->function ? p->function : p->kernel, p->grid, p->block, p->shared, p->parameters, p->extra);
+  return cu_launch_of(&op->launch, p->function, p->grid, p->block, p->shared, p->parameters);
 }
 
 static int copy_op(struct sim_op *op, const struct cu_memcpy3d *p) {
   bool device_side[2];
   GIVEN(p);
   *op = (struct sim_op){.kind = SIM_OP_COPY};
-  if (!p->width || !p->height || !p->depth) return SIM_INVALID_VALUE;
+  if (!p->width || p->height != 1 || p->depth != 1) return SIM_INVALID_VALUE;
   int status = cu_copy_of(&op->copy, p, device_side);
   sim_lock();
   if (!status) status = sim_check_copy(&op->copy, device_side[0], device_side[1]);
@@ -25,8 +26,8 @@ static int copy_op(struct sim_op *op, const struct cu_memcpy3d *p) {
 static int set_op(struct sim_op *op, const struct cu_memset_node *p) {
   GIVEN(p);
   *op = (struct sim_op){.kind = SIM_OP_SET};
-  op->set = (struct sim_set){(char *)(uintptr_t)p->target, p->value, p->element, p->width, p->height, p->pitch};
-  if (!p->width || !p->height) return SIM_INVALID_VALUE;
+  op->set = (struct sim_set){(char *)(uintptr_t)p->target, p->value, p->element, p->width};
+  if (!p->width || p->height != 1) return SIM_INVALID_VALUE;
   sim_lock();
   int status = sim_check_set(&op->set);
   sim_unlock();
@@ -85,12 +86,6 @@ API cuGraphGetNodes(struct sim_graph *graph, struct sim_node **nodes, size_t *co
   if (!nodes || *count > (size_t)graph->count) *count = (size_t)graph->count;
   return SIM_OK;
 }
-API cuGraphAddDependencies_v2(struct sim_graph *graph, struct sim_node *const *from, struct sim_node *const *to, const void *edges, size_t count) {
-  CALL(cuGraphAddDependencies, INIT);
-  (void)edges;
-  if (!sim_handle_alive(graph, SIM_GRAPH) || (count && (!from || !to))) return SIM_INVALID_VALUE;
-  return sim_graph_depend(graph, from, to, count);
-}
 
 /* Changing a node of an instance. */
 
@@ -127,20 +122,10 @@ API cuGraphNodeSetEnabled(struct sim_exec *exec, struct sim_node *node, unsigned
 }
 /* Instances */
 
-static int instantiate(struct sim_exec **exec, struct sim_graph *graph) {
-  if (!exec || !sim_handle_alive(graph, SIM_GRAPH)) return SIM_INVALID_VALUE;
-  return sim_exec_create(exec, graph);
-}
-
 API cuGraphInstantiateWithFlags(struct sim_exec **exec, struct sim_graph *graph, unsigned long long flags) {
   CALL(cuGraphInstantiateWithFlags, CONTEXT | UNSAFE);
-  return flags & ~15ull ? SIM_INVALID_VALUE : instantiate(exec, graph);
-}
-API cuGraphInstantiate_v2(struct sim_exec **exec, struct sim_graph *graph, struct sim_node **error_node, char *log, size_t size) {
-  CALL(cuGraphInstantiate, CONTEXT | UNSAFE);
-  (void)log, (void)size;
-  if (error_node) *error_node = NULL;
-  return instantiate(exec, graph);
+  if (!exec || flags & ~15ull || !sim_handle_alive(graph, SIM_GRAPH)) return SIM_INVALID_VALUE;
+  return sim_exec_create(exec, graph);
 }
 API cuGraphExecDestroy(struct sim_exec *exec) {
   CALL(cuGraphExecDestroy, INIT | SIM_ALLOWED_AFTER_ERROR | UNSAFE);

@@ -1,11 +1,8 @@
-/* The CUDA face: modules, libraries, functions, launches, occupancy. A library is a module and a
- * kernel a function here, so that either handle does for both. */
+/* The CUDA face: modules, functions, launches, occupancy. */
 #include <stdio.h>
 #include <string.h>
 
 #include "cuda.h"
-
-struct sim_kernel *cu_kernel(struct sim_kernel *handle) { return sim_handle_alive(handle, SIM_KERNEL) ? handle : NULL; }
 
 /* Only what is for some device of this kind has no binary for this one. */
 static int refusal(const unsigned char *image) {
@@ -23,18 +20,12 @@ static int check_architecture(int architecture) {
 
 /* Waits for the device, as the driver does. */
 static int load(struct sim_module_handle **module, const void *image) {
-  char why[256] = "";
-  int status = sim_module_load(module, image, 0, cu_device(), why, sizeof why);
+  int status = sim_module_load(module, image, cu_device());
   if (status == SIM_NO_BINARY) status = refusal(image);
   if (!status && (status = check_architecture(sim_image_architecture((*module)->image)))) sim_module_unload(*module);
   if (!status) {
     sim_lock();
     status = sim_device_synchronize_locked(cu_device());
-    sim_unlock();
-  }
-  if (status && why[0]) {
-    sim_lock();
-    sim_note("image refused: %s", why);
     sim_unlock();
   }
   return status;
@@ -74,18 +65,14 @@ API cuModuleGetFunctionCount(unsigned *count, struct sim_module_handle *module) 
   return SIM_OK;
 }
 
-static int enumerate(struct sim_kernel **functions, unsigned count, struct sim_module_handle *module) {
+API cuModuleEnumerateFunctions(struct sim_kernel **functions, unsigned count, struct sim_module_handle *module) {
+  CALL(cuModuleEnumerateFunctions, HANDLE);
   ALIVE(module, SIM_MODULE);
   if (!functions || !count) return SIM_INVALID_VALUE;
   unsigned there = sim_image_function_count(module->image);
   int status = SIM_OK;
   for (unsigned i = 0; i < count && i < there && !status; i++) status = sim_module_kernel_at(&functions[i], module, i);
   return status;
-}
-
-API cuModuleEnumerateFunctions(struct sim_kernel **functions, unsigned count, struct sim_module_handle *module) {
-  CALL(cuModuleEnumerateFunctions, HANDLE);
-  return enumerate(functions, count, module);
 }
 
 API cuModuleGetGlobal_v2(cu_address *address, size_t *size, struct sim_module_handle *module, const char *name) {
@@ -95,68 +82,42 @@ API cuModuleGetGlobal_v2(cu_address *address, size_t *size, struct sim_module_ha
   return sim_module_global((void **)address, size, module, name);
 }
 
-/* Libraries */
-
 /* Functions */
-
-static int get_attribute(int *value, unsigned which, struct sim_kernel *kernel) {
-  GIVEN(value);
-  ALIVE(kernel, SIM_KERNEL);
-  switch (which) {
-    case 0: *value = (int)sim_function_max_threads(kernel->function); return SIM_OK;
-    case 1: *value = (int)sim_function_static_shared(kernel->function); return SIM_OK;
-    case 4: *value = 32; return SIM_OK;
-    case 5: case 6: *value = 90; return SIM_OK;
-    case 8: *value = (int)kernel->dynamic_limit; return SIM_OK;
-    case 9: *value = kernel->carveout; return SIM_OK;
-    default: *value = 0; return which < 16 ? SIM_OK : SIM_INVALID_VALUE;
-  }
-}
-
-static int set_attribute(struct sim_kernel *kernel, unsigned which, int value) {
-  ALIVE(kernel, SIM_KERNEL);
-  if (which == 8) {
-    if (value < 0 || (unsigned)value + sim_function_static_shared(kernel->function) > 232448) return SIM_INVALID_VALUE;
-    kernel->dynamic_limit = (unsigned)value;
-    return SIM_OK;
-  }
-  if (which != 9 || value < -1 || value > 100) return SIM_INVALID_VALUE;
-  kernel->carveout = value;
-  return SIM_OK;
-}
-
-static int parameter_info(struct sim_kernel *kernel, size_t index, size_t *offset, size_t *size) {
-  GIVEN(kernel);
-  ALIVE(kernel, SIM_KERNEL);
-  if (!offset || index >= kernel->parameters) return SIM_INVALID_VALUE;
-  size_t bytes;
-  sim_function_parameter(kernel->function, (unsigned)index, offset, &bytes);
-  if (size) *size = bytes;
-  return SIM_OK;
-}
-
-static int name_of(const char **name, struct sim_kernel *kernel) {
-  GIVEN(name);
-  ALIVE(kernel, SIM_KERNEL);
-  *name = kernel->name;
-  return SIM_OK;
-}
 
 API cuFuncGetAttribute(int *value, unsigned which, struct sim_kernel *function) {
   CALL(cuFuncGetAttribute, HANDLE);
-  return get_attribute(value, which, function);
+  GIVEN(value);
+  ALIVE(function, SIM_KERNEL);
+  switch (which) {
+    case 0: *value = (int)sim_function_max_threads(function->function); return SIM_OK;
+    case 1: *value = (int)sim_function_static_shared(function->function); return SIM_OK;
+    case 8: *value = (int)function->dynamic_limit; return SIM_OK;
+    default: *value = 0; return which < 16 ? SIM_OK : SIM_INVALID_VALUE;
+  }
 }
 API cuFuncSetAttribute(struct sim_kernel *function, unsigned which, int value) {
   CALL(cuFuncSetAttribute, HANDLE);
-  return set_attribute(function, which, value);
+  ALIVE(function, SIM_KERNEL);
+  if (which != 8 || value < 0 || (unsigned)value + sim_function_static_shared(function->function) > 232448) return SIM_INVALID_VALUE;
+  function->dynamic_limit = (unsigned)value;
+  return SIM_OK;
 }
 API cuFuncGetParamInfo(struct sim_kernel *function, size_t index, size_t *offset, size_t *size) {
   CALL(cuFuncGetParamInfo, HANDLE);
-  return parameter_info(function, index, offset, size);
+  GIVEN(function);
+  ALIVE(function, SIM_KERNEL);
+  if (!offset || index >= function->parameters) return SIM_INVALID_VALUE;
+  size_t bytes;
+  sim_function_parameter(function->function, (unsigned)index, offset, &bytes);
+  if (size) *size = bytes;
+  return SIM_OK;
 }
 API cuFuncGetName(const char **name, struct sim_kernel *function) {
   CALL(cuFuncGetName, HANDLE);
-  return name_of(name, function);
+  GIVEN(name);
+  ALIVE(function, SIM_KERNEL);
+  *name = function->name;
+  return SIM_OK;
 }
 API cuFuncLoad(struct sim_kernel *function) {
   CALL(cuFuncLoad, CONTEXT);
@@ -167,39 +128,26 @@ API cuFuncLoad(struct sim_kernel *function) {
 /* Launches */
 
 int cu_launch_of(struct sim_launch **out, struct sim_kernel *kernel, const unsigned grid[3], const unsigned block[3],
-                 unsigned shared, void **parameters, void **extra) {
-  const void *packed = NULL;
-  size_t size = 0;
-  if (!cu_kernel(kernel)) return SIM_INVALID_HANDLE;
-  if (parameters && extra) return SIM_INVALID_VALUE;
-  for (; extra && *extra; extra += 2) {
-    if ((uintptr_t)extra[0] == 1) packed = extra[1];
-    else if ((uintptr_t)extra[0] == 2) size = *(size_t *)extra[1];
-    else return SIM_INVALID_VALUE;
-  }
-  return sim_launch_new(out, kernel, grid, block, shared, parameters, packed, size);
+                 unsigned shared, void **parameters) {
+  ALIVE(kernel, SIM_KERNEL);
+  return sim_launch_new(out, kernel, grid, block, shared, parameters);
 }
 
-static int launch(struct sim_kernel *kernel, const unsigned grid[3], const unsigned block[3], unsigned shared,
-                  struct sim_stream *stream, void **parameters, void **extra) {
+API cuLaunchKernel(struct sim_kernel *function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
+                   unsigned shared, struct sim_stream *stream, void **parameters, void **extra) {
+  CALL(cuLaunchKernel, HANDLE);
   struct sim_op op = {.kind = SIM_OP_KERNEL};
   STREAM(stream);
-  int status = cu_launch_of(&op.launch, kernel, grid, block, shared, parameters, extra);
-  if (!status && kernel->device != stream->device) status = SIM_INVALID_HANDLE;
-  else if (!status) status = sim_enqueue(stream, &op, NULL);
-  else return status;
+  if (extra) return SIM_NOT_SUPPORTED;
+  int status = cu_launch_of(&op.launch, function, (unsigned[3]){gx, gy, gz}, (unsigned[3]){bx, by, bz}, shared, parameters);
+  if (status) return status;
+  status = function->device == stream->device ? sim_enqueue(stream, &op, NULL) : SIM_INVALID_HANDLE;
   if (status) {
     sim_lock();
     sim_op_release(&op);
     sim_unlock();
   }
   return status;
-}
-
-API cuLaunchKernel(struct sim_kernel *function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
-                   unsigned shared, struct sim_stream *stream, void **parameters, void **extra) {
-  CALL(cuLaunchKernel, HANDLE);
-  return launch(function, (unsigned[3]){gx, gy, gz}, (unsigned[3]){bx, by, bz}, shared, stream, parameters, extra);
 }
 
 /* Occupancy */

@@ -100,12 +100,10 @@
   ENTRY(cuGraphAddMemsetNode, 10000, cuGraphAddMemsetNode) \
   ENTRY(cuGraphAddEmptyNode, 10000, cuGraphAddEmptyNode) \
   ENTRY(cuGraphGetNodes, 10000, cuGraphGetNodes) \
-  ENTRY(cuGraphAddDependencies, 12030, cuGraphAddDependencies_v2) \
   ENTRY(cuGraphExecKernelNodeSetParams, 12000, cuGraphExecKernelNodeSetParams_v2) \
   ENTRY(cuGraphExecMemcpyNodeSetParams, 10020, cuGraphExecMemcpyNodeSetParams) \
   ENTRY(cuGraphExecMemsetNodeSetParams, 10020, cuGraphExecMemsetNodeSetParams) \
   ENTRY(cuGraphNodeSetEnabled, 11060, cuGraphNodeSetEnabled) \
-  ENTRY(cuGraphInstantiate, 10000, cuGraphInstantiate_v2) \
   ENTRY(cuGraphInstantiate, 12000, cuGraphInstantiateWithFlags) \
   ENTRY(cuGraphInstantiateWithFlags, 11040, cuGraphInstantiateWithFlags) \
   ENTRY(cuGraphExecDestroy, 10000, cuGraphExecDestroy) \
@@ -113,18 +111,10 @@
   ENTRY(cuGetErrorName, 6000, cuGetErrorName) \
   ENTRY(cuGetErrorString, 6000, cuGetErrorString) \
   ENTRY(cuGetProcAddress, 12000, cuGetProcAddress_v2) \
-  ENTRY(cuLinkCreate, 5050, no_cuLinkCreate) \
-  ENTRY(cuCtxCreate, 3020, no_cuCtxCreate) \
-  ENTRY(cuLaunchCooperativeKernel, 9000, no_cuLaunchCooperativeKernel) \
   ENTRY(cuStreamEndCapture, 10000, cuStreamEndCapture) \
-  ENTRY(cuStreamBeginCaptureToGraph, 12030, no_cuStreamBeginCaptureToGraph) \
-  ENTRY(cuMemAddressReserve, 10020, no_cuMemAddressReserve) \
-  ENTRY(cuMemCreate, 10020, no_cuMemCreate) \
   ENTRY(cuIpcGetMemHandle, 4010, cuIpcGetMemHandle) \
   ENTRY(cuIpcOpenMemHandle, 11000, cuIpcOpenMemHandle_v2) \
-  ENTRY(cuIpcCloseMemHandle, 4010, cuIpcCloseMemHandle) \
-  ENTRY(cuStreamBatchMemOp, 11070, no_cuStreamBatchMemOp) \
-  ENTRY(cuGraphAddMemAllocNode, 11040, no_cuGraphAddMemAllocNode)
+  ENTRY(cuIpcCloseMemHandle, 4010, cuIpcCloseMemHandle)
 
 /* How they are called is their callers' affair. */
 #define ENTRY(name_, version_, symbol_) void symbol_(void);

@@ -13,9 +13,9 @@ import textwrap
 from pathlib import Path
 
 import build
+import gpusim
 
 HERE = Path(__file__).resolve().parent
-CACHE = Path(tempfile.gettempdir()) / f"gpusim-{os.getuid()}"
 
 PRELUDE = """
 import ctypes, os, sys, threading, time
@@ -54,7 +54,7 @@ EXPORT const struct hal_kernel hal_kernel_hold = {HAL_IMAGE_ABI, 0, "hold", hold
 def library() -> Path:
     """Return the built libcuda.so.1, or the one that GPUSIM_LIBRARY names."""
     named = os.environ.get("GPUSIM_LIBRARY")
-    return Path(named) if named else build.build(CACHE) / "lib" / "libcuda.so.1"
+    return Path(named) if named else gpusim.built() / gpusim.DRIVER
 
 
 @functools.cache

@@ -128,20 +128,6 @@ SIM_EXPORT unsigned long gpusim_calls(const char *name) {
   return calls;
 }
 
-/* The names of all functions called so far, one a line; returns the room that they need. */
-SIM_EXPORT size_t gpusim_called(char *text, size_t size) {
-  size_t at = 0;
-  if (size) text[0] = 0;
-  sim_lock();
-  for (struct sim_site *site = sites; site; site = site->next) {
-    size_t length = strlen(site->name) + 1;
-    if (at + length < size) snprintf(text + at, size - at, "%s\n", site->name);
-    at += length;
-  }
-  sim_unlock();
-  return at + 1;
-}
-
 static void limit_memory(size_t bytes) {
   sim_lock();
   for (int i = 0; i < sim.device_count; i++) sim.devices[i].total = bytes ? bytes : (size_t)sim_setting("GPUSIM_MEMORY", 4l << 30);
@@ -159,7 +145,6 @@ SIM_EXPORT void gpusim_reset(void) {
   for (int i = 0; i < sim.device_count; i++) sim.devices[i].error = 0;
   sim.launch_limit = (unsigned)sim_setting("GPUSIM_LAUNCH_LIMIT", 1024);
   sim.strict = sim_setting("GPUSIM_STRICT", 1) != 0;
-  sim.jitter_us = (unsigned)sim_setting("GPUSIM_JITTER_US", 0);
   sim_changed();
   sim_unlock();
 }

@@ -18,7 +18,6 @@ import ctypes
 import functools
 import hashlib
 import os
-import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
@@ -33,8 +32,6 @@ HERE: Final = Path(__file__).resolve().parent
 ROOT: Final = HERE.parents[1]
 COMPILER: Final = HERE / "compile.py"
 DRIVER: Final = "libcuda.so.1"
-RTC: Final = {"libnvrtc.so.13": (), "libhiprtc.so": ("-DGPUSIM_HIPRTC",)}
-"""The compiler's libraries, with what each is built with."""
 SETTINGS: Final = {
     "devices": "GPUSIM_DEVICES",
     "mode": "GPUSIM_MODE",
@@ -75,34 +72,7 @@ def built(flags: tuple[str, ...] = ()) -> Path:
     `flags` are more options for the C compiler, such as ``-fsanitize=thread``.
     Raises `RuntimeError` if there is no compiler or it refuses.
     """
-    folder: Path = build.build(build_folder(), flags) / "lib"
-    source = HERE / "rtc.c"
-    mark = hashlib.sha256(source.read_bytes() + repr(flags).encode()).hexdigest()[:16]
-    for name, defines in RTC.items():
-        target = folder / name
-        made = folder / f"{name}-{mark}"
-        if not made.exists():
-            part = folder / f"{name}-{mark}.{os.getpid()}"
-            command = [
-                *build.find_compiler(),
-                "-std=c11",
-                "-O1",
-                "-g",
-                "-Wall",
-                "-Wextra",
-                "-Werror",
-            ]
-            command += ["-fPIC", "-fvisibility=hidden", "-pthread", *defines, *flags, "-shared"]
-            command += [f"-Wl,-soname,{name}", str(source), "-o", str(part)]
-            done = subprocess.run(command, capture_output=True, text=True, check=False)
-            if done.returncode:
-                raise RuntimeError(done.stderr)
-            part.rename(made)
-        if not target.is_symlink() or os.readlink(target) != made.name:
-            link = folder / f"{name}.{os.getpid()}"
-            link.symlink_to(made.name)
-            link.rename(target)
-    return folder
+    return build.build(build_folder(), flags) / "lib"
 
 
 @functools.cache
@@ -128,14 +98,7 @@ def _stamp() -> str:
 @functools.cache
 def rocm_folder() -> Path:
     """Build the face of HIP; return what ROCM_PATH is to be."""
-    folder: Path = build.build(build_folder(), (), ("libamdhip64.so",))
-    compiler = (built() / "libhiprtc.so").resolve()
-    link = folder / "lib" / "libhiprtc.so"
-    if not link.is_symlink() or link.resolve() != compiler:
-        unfinished = link.with_name(f"{link.name}.{os.getpid()}")
-        unfinished.symlink_to(compiler)
-        unfinished.replace(link)
-    return folder
+    return build.build(build_folder(), libraries=build.HIP)
 
 
 def variables(**settings: object) -> dict[str, str]:
@@ -181,25 +144,18 @@ def environment(*, flags: tuple[str, ...] = (), **settings: object) -> dict[str,
 
 
 _FUNCTIONS: Final[dict[str, tuple[Any, tuple[Any, ...]]]] = {
-    "gpusim_is_simulator": (ctypes.c_int, ()),
     "gpusim_fail": (None, (ctypes.c_char_p, ctypes.c_ulong, ctypes.c_int)),
     "gpusim_fail_none": (ctypes.c_int, ()),
     "gpusim_lose_device_at": (None, (ctypes.c_ulong, ctypes.c_int)),
     "gpusim_lose_device": (None, (ctypes.c_int, ctypes.c_int)),
     "gpusim_calls": (ctypes.c_ulong, (ctypes.c_char_p,)),
-    "gpusim_called": (ctypes.c_size_t, (ctypes.c_char_p, ctypes.c_size_t)),
     "gpusim_limit_memory": (None, (ctypes.c_size_t,)),
     "gpusim_reset": (None, ()),
     "gpusim_history": (ctypes.c_size_t, (ctypes.c_char_p, ctypes.c_size_t)),
     "gpusim_clear_history": (None, ()),
     "gpusim_leaks": (ctypes.c_int, (ctypes.c_int, ctypes.c_char_p, ctypes.c_size_t)),
-    "gpusim_seed": (None, (ctypes.c_ulonglong,)),
-    "gpusim_stepped": (None, (ctypes.c_int,)),
     "gpusim_strict": (None, (ctypes.c_int,)),
-    "gpusim_tick": (None, (ctypes.c_uint,)),
-    "gpusim_jitter": (None, (ctypes.c_uint,)),
     "gpusim_launch_limit": (None, (ctypes.c_uint,)),
-    "gpusim_steps": (ctypes.c_ulong, ()),
     "gpusim_blocked": (ctypes.c_ulong, ()),
 }
 
@@ -233,10 +189,6 @@ class Simulator:
         """Return the number of calls so far, of one function or of all."""
         return int(self._library.gpusim_calls(name.encode() if name else None))
 
-    def called(self) -> set[str]:
-        """Return the names of all functions called so far."""
-        return set(self._text(self._library.gpusim_called).split())
-
     def limit_memory(self, size: int) -> None:
         """Give every device so many bytes; 0: as many as at first."""
         self._library.gpusim_limit_memory(size)
@@ -259,33 +211,13 @@ class Simulator:
         count = self._library.gpusim_leaks(device, text, len(text))
         return text.value.decode(errors="replace") if count else ""
 
-    def seed(self, seed: int) -> None:
-        """Set the seed of the stepped mode."""
-        self._library.gpusim_seed(seed)
-
-    def stepped(self, stepped: bool) -> None:  # noqa: FBT001 - the one thing it says
-        """Go over to the stepped mode, or to the free one."""
-        self._library.gpusim_stepped(int(stepped))
-
     def strict(self, strict: bool) -> None:  # noqa: FBT001 - the one thing it says
         """Abort where a rule for programs is broken, or answer with the driver's code."""
         self._library.gpusim_strict(int(strict))
 
-    def tick(self, milliseconds: int) -> None:
-        """Set the period of the stepped mode's clock."""
-        self._library.gpusim_tick(milliseconds)
-
-    def jitter(self, microseconds: int) -> None:
-        """Delay each operation by up to so much."""
-        self._library.gpusim_jitter(microseconds)
-
     def launch_limit(self, operations: int) -> None:
         """Let a stream take so many operations before a launch blocks."""
         self._library.gpusim_launch_limit(operations)
-
-    def steps(self) -> int:
-        """Return how many operations the stepped mode has run."""
-        return int(self._library.gpusim_steps())
 
     def blocked(self) -> int:
         """Return how many launches had to wait because their stream was full."""

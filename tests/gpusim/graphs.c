@@ -36,12 +36,6 @@ int sim_graph_destroy(struct sim_graph *graph) {
   return SIM_OK;
 }
 
-static bool depends(const struct sim_node *node, const struct sim_node *on) {
-  for (int i = 0; i < node->dependency_count; i++)
-    if (node->dependencies[i] == on) return true;
-  return false;
-}
-
 /* The node takes over what the operation holds, also when it cannot be added. */
 int sim_graph_add_locked(struct sim_node **out, struct sim_graph *graph, struct sim_node *const *dependencies, size_t count,
                          const struct sim_op *op) {
@@ -82,19 +76,4 @@ int sim_graph_add(struct sim_node **out, struct sim_graph *graph, struct sim_nod
   int status = sim_graph_add_locked(out, graph, dependencies, count, op);
   sim_unlock();
   return status;
-}
-
-int sim_graph_depend(struct sim_graph *graph, struct sim_node *const *from, struct sim_node *const *to, size_t count) {
-  for (size_t i = 0; i < count; i++) {
-    if (!sim_handle_alive(from[i], SIM_NODE) || !sim_handle_alive(to[i], SIM_NODE)) return SIM_INVALID_VALUE;
-    if (from[i]->graph != graph || to[i]->graph != graph || from[i] == to[i] || depends(to[i], from[i])) return SIM_INVALID_VALUE;
-  }
-  sim_lock();
-  for (size_t i = 0; i < count; i++) {
-    struct sim_node *node = to[i];
-    node->dependencies = realloc(node->dependencies, (size_t)(node->dependency_count + 1) * sizeof *node->dependencies);
-    node->dependencies[node->dependency_count++] = from[i];
-  }
-  sim_unlock();
-  return SIM_OK;
 }

@@ -27,9 +27,9 @@ bool hip_is_device(int device);
 /* hip_stream.c: the stream behind a handle, of the current device for a default one; NULL for none. */
 struct sim_stream *hip_stream(struct sim_stream *handle);
 
-/* hip_kernel.c: a launch with its arguments, from either form that HIP takes them in */
+/* hip_kernel.c: a launch with its arguments */
 int hip_launch_of(struct sim_launch **out, struct sim_kernel *kernel, hip_extent grid, hip_extent block, unsigned shared,
-                  void **parameters, void **extra);
+                  void **parameters);
 
 /* hip_copy.c: `known` says which of target and source has to be memory of the runtime's */
 int hip_check_kind(int kind, bool known[2]);

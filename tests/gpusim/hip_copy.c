@@ -10,7 +10,7 @@ int hip_check_kind(int kind, bool known[2]) {
 }
 
 struct sim_copy hip_line(void *target, const void *source, size_t size) {
-  return (struct sim_copy){target, source, size, 1, 1, size, size, size, size};
+  return (struct sim_copy){target, source, size};
 }
 
 static int copy(struct sim_stream *stream, void *target, const void *source, size_t size, int kind, bool synchronous) {
@@ -44,7 +44,7 @@ API hipMemcpyPeerAsync(void *target, int to, const void *source, int from, size_
 
 static int set(struct sim_stream *stream, void *target, uint32_t value, unsigned element, size_t count) {
   STREAM(stream);
-  const struct sim_set fill = {target, value, element, count, 1, 0};
+  const struct sim_set fill = {target, value, element, count};
   FAIL(sim_set(stream, &fill));
 }
 

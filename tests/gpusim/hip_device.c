@@ -18,7 +18,7 @@ API hipInit(unsigned flags) {
 
 API hipRuntimeGetVersion(int *version) {
   GIVEN(version);
-  *version = (int)sim_setting("GPUSIM_HIP_VERSION", VERSION);
+  *version = VERSION;
   return SIM_OK;
 }
 
@@ -63,30 +63,21 @@ API hipDeviceGetUuid(char *uuid, int device) {
 static int attribute(int which, int device) {
   switch (which) {
     case 2: return 2;                          /* copy engines */
-    case 3: case 8: case 16: return which != 16; /* mapped host memory, concurrent kernels, integrated */
     case 5: return 1700000;                    /* kHz */
-    case 9: return 1;                          /* concurrent managed access */
-    case 19: return 1 << 20;
-    case 23: return 9;
-    case 24: return 1;                         /* managed memory */
-    case 26: case 27: case 28: case 56: return 1024; /* threads of a block */
-    case 29: return 0x7fffffff;                /* blocks in x */
-    case 30: case 31: return 65535;
-    case 57: return 2048;
-    case 58: return 0x7fffffff;
+    case 9: case 24: return 1;                 /* managed memory, also while kernels run */
+    case 19: return 1 << 20;                   /* cache */
+    case 56: return 1024;                      /* threads of a block */
+    case 57: return 2048;                      /* threads of a compute unit */
+    case 59: return 4096;                      /* bits of the memory's bus, and its kHz */
     case 60: return 1600000;
-    case 59: return 4096;
     case 63: return 2;                         /* compute units */
-    case 65: return 0;                         /* pageable memory access */
-    case 67: return device;
-    case 69: return 0xffff;
-    case 71: case 72: return 65536;
-    case 74: case 75: case 76: case 10002: return LOCAL_MEMORY;
-    case 78: case 85: return 1;                /* priorities, one address space */
-    case 83: return 65536;
+    case 67: return device;                    /* bus */
+    case 69: return 0xffff;                    /* PCI domain */
+    case 72: return 65536;                     /* registers of a compute unit */
+    case 74: case 76: return LOCAL_MEMORY;     /* of a block, of a compute unit */
     case 87: return LANES;
-    case 88: return sim_setting("GPUSIM_NO_POOLS", 0) ? 0 : 1;
-    case 90: case 10013: return 1;             /* host registration, waits for numbers in memory */
+    case 88: return 1;                         /* memory pools */
+    case 10013: return 1;                      /* waits for numbers in memory */
     default: return 0;
   }
 }
@@ -109,11 +100,8 @@ API hipGetDevicePropertiesR0600(char *out, int device) {
   memcpy(out + 288, &sim.devices[device].total, 8);
   snprintf(out + 1160, 256, "%s", TARGET);
   static const struct { short offset, bytes, attribute; } fields[] = {
-      {296, 8, 74}, {304, 4, 71}, {308, 4, 87}, {312, 8, 58}, {320, 4, 56}, {324, 4, 26}, {328, 4, 27}, {332, 4, 28},
-      {336, 4, 29}, {340, 4, 30}, {344, 4, 31}, {348, 4, 5}, {352, 8, 83}, {360, 4, 23}, {364, 4, 61}, {388, 4, 63},
-      {396, 4, 16}, {400, 4, 3}, {576, 4, 8}, {584, 4, 67}, {588, 4, 68}, {592, 4, 69}, {600, 4, 2}, {604, 4, 85},
-      {608, 4, 60}, {612, 4, 59}, {616, 4, 19}, {624, 4, 57}, {628, 4, 78}, {640, 8, 76}, {648, 4, 72}, {652, 4, 24},
-      {672, 4, 65}, {676, 4, 9}, {728, 4, 90}, {744, 4, 88}, {1416, 8, 10002},
+      {296, 8, 74}, {308, 4, 87}, {320, 4, 56}, {348, 4, 5},  {388, 4, 63}, {584, 4, 67}, {592, 4, 69}, {600, 4, 2},  {608, 4, 60},
+      {612, 4, 59}, {616, 4, 19}, {624, 4, 57}, {640, 8, 76}, {648, 4, 72}, {652, 4, 24}, {676, 4, 9},  {744, 4, 88},
   };
   for (size_t i = 0; i < sizeof fields / sizeof *fields; i++) {
     int64_t value = attribute(fields[i].attribute, device);

@@ -7,8 +7,9 @@
 
 static int kernel_op(struct sim_op *op, const hip_kernel_node *p) {
   if (!p) return SIM_INVALID_VALUE;
+  if (p->extra) return SIM_NOT_SUPPORTED;
   *op = (struct sim_op){.kind = SIM_OP_KERNEL};
-  return hip_launch_of(&op->launch, p->function, p->grid, p->block, p->shared_memory, p->parameters, p->extra);
+  return hip_launch_of(&op->launch, p->function, p->grid, p->block, p->shared_memory, p->parameters);
 }
 
 static int checked_copy(struct sim_op *op, int kind) {
@@ -16,7 +17,7 @@ static int checked_copy(struct sim_op *op, int kind) {
   op->kind = SIM_OP_COPY;
   int status = hip_check_kind(kind, known);
   if (status) return status;
-  if (!op->copy.width || !op->copy.height || !op->copy.depth) return SIM_INVALID_VALUE;
+  if (!op->copy.size) return SIM_INVALID_VALUE;
   sim_lock();
   status = sim_check_copy(&op->copy, known[0], known[1]);
   sim_unlock();
@@ -29,9 +30,9 @@ static int line_op(struct sim_op *op, void *target, const void *source, size_t s
 }
 
 static int set_op(struct sim_op *op, const hip_memset_node *p) {
-  if (!p || !p->width || !p->height) return SIM_INVALID_VALUE;
+  if (!p || !p->width || p->height != 1) return SIM_INVALID_VALUE;
   *op = (struct sim_op){.kind = SIM_OP_SET};
-  op->set = (struct sim_set){p->target, p->value, p->element_size, p->width, p->height, p->pitch};
+  op->set = (struct sim_set){p->target, p->value, p->element_size, p->width};
   sim_lock();
   int status = sim_check_set(&op->set);
   sim_unlock();

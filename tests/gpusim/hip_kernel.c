@@ -1,23 +1,12 @@
 /* The HIP face: modules, kernels, launches, occupancy. */
 #include "hip.h"
 
-enum { LOCAL_MEMORY = 65536, LANES = 64, END_OF_EXTRA = 3 };
-
-static int load(struct sim_module_handle **module, const void *image) {
-  char why[256] = "";
-  GIVEN(module);
-  int status = sim_module_load(module, image, 0, hip_device, why, sizeof why);
-  if (status && why[0]) {
-    sim_lock();
-    sim_note("image refused: %s", why);
-    sim_unlock();
-  }
-  FAIL(status);
-}
+enum { LOCAL_MEMORY = 65536, LANES = 64 };
 
 API hipModuleLoadData(struct sim_module_handle **module, const void *image) {
   CALL(hipModuleLoadData, CURRENT);
-  return load(module, image);
+  GIVEN(module);
+  FAIL(sim_module_load(module, image, hip_device));
 }
 
 API hipModuleUnload(struct sim_module_handle *module) {
@@ -46,36 +35,22 @@ API hipFuncGetAttribute(int *value, int which, struct sim_kernel *kernel) {
   CALL(hipFuncGetAttribute, CURRENT);
   GIVEN(value);
   ALIVE(kernel, SIM_KERNEL);
-  *value = 0;
   switch (which) {
-    case 0: *value = (int)sim_function_max_threads(kernel->function); break;
-    case 1: *value = (int)sim_function_static_shared(kernel->function); break;
-    case 4: *value = 32; break;
-    case 5: case 6: *value = 90; break;
-    case 8: *value = (int)kernel->dynamic_limit; break;
-    default:
-      if (which < 0 || which > 15) FAIL(SIM_INVALID_VALUE);
+    case 0: *value = (int)sim_function_max_threads(kernel->function); return SIM_OK;
+    case 1: *value = (int)sim_function_static_shared(kernel->function); return SIM_OK;
+    default: FAIL(SIM_NOT_SUPPORTED);
   }
-  return SIM_OK;
 }
 
 /* Launches */
 
 int hip_launch_of(struct sim_launch **out, struct sim_kernel *kernel, hip_extent grid, hip_extent block, unsigned shared,
-                  void **parameters, void **extra) {
-  const void *packed = NULL;
-  size_t size = 0;
+                  void **parameters) {
   if (!sim_handle_alive(kernel, SIM_KERNEL)) return SIM_INVALID_HANDLE;
-  if (parameters && extra) return SIM_INVALID_VALUE;
-  for (; extra && (uintptr_t)*extra != END_OF_EXTRA; extra += 2) {
-    if ((uintptr_t)extra[0] == 1) packed = extra[1];
-    else if ((uintptr_t)extra[0] == 2) size = *(size_t *)extra[1];
-    else return SIM_INVALID_VALUE;
-  }
   uint64_t width = (uint64_t)grid.x * block.x;
   if (!grid.x || !grid.y || !grid.z || !block.x || !block.y || !block.z || width > UINT32_MAX) return HIP_INVALID_CONFIGURATION;
   return sim_launch_new(out, kernel, (unsigned[3]){grid.x, grid.y, grid.z}, (unsigned[3]){block.x, block.y, block.z}, shared,
-                        parameters, packed, size);
+                        parameters);
 }
 
 API hipModuleLaunchKernel(struct sim_kernel *kernel, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by,
@@ -83,7 +58,8 @@ API hipModuleLaunchKernel(struct sim_kernel *kernel, unsigned gx, unsigned gy, u
   CALL(hipModuleLaunchKernel, CURRENT);
   struct sim_op op = {.kind = SIM_OP_KERNEL};
   STREAM(stream);
-  int status = hip_launch_of(&op.launch, kernel, (hip_extent){gx, gy, gz}, (hip_extent){bx, by, bz}, shared, parameters, extra);
+  if (extra) FAIL(SIM_NOT_SUPPORTED);
+  int status = hip_launch_of(&op.launch, kernel, (hip_extent){gx, gy, gz}, (hip_extent){bx, by, bz}, shared, parameters);
   if (status) FAIL(status);
   status = kernel->device == stream->device ? sim_enqueue(stream, &op, NULL) : SIM_INVALID_HANDLE;
   if (status) {

@@ -141,7 +141,7 @@ API hipMemPoolCreate(struct sim_pool **pool, const hip_pool_props *props) {
   CALL(hipMemPoolCreate, ANY | UNSAFE);
   if (!pool || !props || props->allocation_type != 1 || props->location.type != 1) FAIL(SIM_INVALID_VALUE);
   if (!hip_is_device(props->location.id)) FAIL(SIM_INVALID_VALUE);
-  if (props->handle_types || sim_setting("GPUSIM_NO_POOLS", 0)) FAIL(SIM_NOT_SUPPORTED);
+  if (props->handle_types) FAIL(SIM_NOT_SUPPORTED);
   sim_lock();
   *pool = sim_pool_new(props->location.id, false);
   sim_unlock();

@@ -7,7 +7,6 @@
 #include <stdint.h>
 
 typedef struct { unsigned x, y, z; } hip_extent;      /* dim3 */
-typedef struct { size_t x, y, z; } hip_position;      /* hipPos, hipExtent */
 
 typedef struct { /* hipKernelNodeParams */
   hip_extent block;
@@ -25,24 +24,6 @@ typedef struct { /* hipMemsetParams */
   unsigned value;
   size_t width;
 } hip_memset_node;
-
-typedef struct { void *pointer; size_t pitch, width, height; } hip_pitched; /* hipPitchedPtr */
-
-typedef struct { /* hipMemcpy3DParms */
-  void *source_array;
-  hip_position source_position;
-  hip_pitched source;
-  void *target_array;
-  hip_position target_position;
-  hip_pitched target;
-  hip_position extent;
-  int kind;
-} hip_copy3d;
-
-typedef struct { /* hipHostNodeParams */
-  void (*function)(void *);
-  void *argument;
-} hip_host_node;
 
 typedef struct { /* hipPointerAttribute_t */
   int type, device;
@@ -74,7 +55,6 @@ enum { HIP_UNREGISTERED = 0, HIP_ON_HOST = 1, HIP_ON_DEVICE = 2, HIP_MANAGED = 3
 
 _Static_assert(sizeof(hip_kernel_node) == 64 && offsetof(hip_kernel_node, shared_memory) == 56, "");
 _Static_assert(sizeof(hip_memset_node) == 48 && offsetof(hip_memset_node, width) == 40, "");
-_Static_assert(sizeof(hip_copy3d) == 160 && offsetof(hip_copy3d, kind) == 152, "");
 _Static_assert(sizeof(hip_pointer_attributes) == 32 && offsetof(hip_pointer_attributes, flags) == 28, "");
 _Static_assert(sizeof(hip_pool_props) == 88 && sizeof(hip_access) == 12, "");
 

@@ -40,8 +40,8 @@ void sim_log(const struct sim_stream *stream, uint64_t sequence, int node, char 
   entry->detail[0] = entry->detail[1] = 0;
   entry->name[0] = 0;
   switch (op->kind) {
-    case SIM_OP_COPY: entry->detail[0] = op->copy.width * op->copy.height * op->copy.depth; break;
-    case SIM_OP_SET: entry->detail[0] = op->set.element * op->set.count * op->set.rows, entry->detail[1] = op->set.value; break;
+    case SIM_OP_COPY: entry->detail[0] = op->copy.size; break;
+    case SIM_OP_SET: entry->detail[0] = op->set.element * op->set.count, entry->detail[1] = op->set.value; break;
     case SIM_OP_KERNEL:
       if (phase != '.') strncpy(entry->name, op->launch->kernel->name, sizeof entry->name - 1);
       break;

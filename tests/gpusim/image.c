@@ -87,20 +87,20 @@ static int recognise(const unsigned char *head, size_t room, char *why, size_t w
 
 struct taking {
   const unsigned char *from;
-  size_t size; /* 0: as the header says */
+  size_t size;
   char *copy;
   int status;
   char *why;
   size_t why_size;
 };
 
-/* Copy an image of perhaps unknown size. Bytes that are not there end it by a fault. */
+/* Copy an image, whose size its header tells. Bytes that are not there end it by a fault. */
 static void take(void *argument) {
   struct taking *it = argument;
   unsigned char head[sizeof(Elf64_Ehdr)];
   size_t room = 0;
   /* Text may be shorter than a header. */
-  while (room < sizeof head && (!it->size || room < it->size)) {
+  while (room < sizeof head) {
     head[room] = it->from[room];
     room++;
     if (room > 3 && memcmp(head, ELFMAG, SELFMAG) && !head[room - 1]) break;
@@ -109,13 +109,7 @@ static void take(void *argument) {
   if (it->status) return;
   Elf64_Ehdr header;
   memcpy(&header, head, sizeof header);
-  size_t size = header.e_shoff + (size_t)header.e_shnum * sizeof(Elf64_Shdr);
-  if (it->size && it->size < size) {
-    it->status = SIM_IMAGE_INVALID;
-    say(it->why, it->why_size, "a shared object cut short");
-    return;
-  }
-  it->size = it->size ? it->size : size;
+  it->size = header.e_shoff + (size_t)header.e_shnum * sizeof(Elf64_Shdr);
   it->copy = malloc(it->size);
   memcpy(it->copy, it->from, it->size);
 }
@@ -219,8 +213,8 @@ void sim_image_unload(struct sim_module *module) {
   free(module);
 }
 
-struct sim_module *sim_image_load(const void *bytes, size_t size, int *status, char *why, size_t why_size) {
-  struct taking it = {.from = bytes, .size = size, .why = why, .why_size = why_size};
+struct sim_module *sim_image_load(const void *bytes, int *status, char *why, size_t why_size) {
+  struct taking it = {.from = bytes, .why = why, .why_size = why_size};
   say(why, why_size, "");
   if (sim_guard(take, &it, NULL)) {
     free(it.copy);

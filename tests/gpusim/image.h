@@ -12,15 +12,14 @@
 struct sim_module;
 struct sim_function;
 
-/* Loads an image. `size` is 0 when the caller was given none (the drivers' load functions are not):
- * it is then read off the image's own header. Returns NULL when `bytes` is no image that can run
+/* Loads an image, whose size its own header tells. Returns NULL when `bytes` is no image that can run
  * here, with `*status` set to
  *   SIM_IMAGE_FOREIGN  a well-formed image for another target (a cubin, PTX, a code object), or
  *   SIM_IMAGE_INVALID  nothing of the kind, or damaged,
  * and a line that says why in `why` (room for `why_size` bytes, 0 allowed). The bytes are not
  * needed any more after the call. Every load gives a module with globals of its own. */
 enum { SIM_IMAGE_OK = 0, SIM_IMAGE_FOREIGN = 1, SIM_IMAGE_INVALID = 2 };
-struct sim_module *sim_image_load(const void *bytes, size_t size, int *status, char *why, size_t why_size);
+struct sim_module *sim_image_load(const void *bytes, int *status, char *why, size_t why_size);
 
 /* Unloads a module that no queued kernel uses. */
 void sim_image_unload(struct sim_module *module);

@@ -8,10 +8,17 @@
 #define STATIC_SHARED 49152u  /* what a block may have without asking */
 #define OPT_IN_SHARED 232448u /* and with */
 
-int sim_module_load(struct sim_module_handle **out, const void *image, size_t size, int device, char *why, size_t why_size) {
-  int status = SIM_IMAGE_OK;
-  struct sim_module *loaded = image ? sim_image_load(image, size, &status, why, why_size) : NULL;
-  if (!loaded) return !image ? SIM_INVALID_VALUE : status == SIM_IMAGE_FOREIGN ? SIM_NO_BINARY : SIM_INVALID_IMAGE;
+int sim_module_load(struct sim_module_handle **out, const void *image, int device) {
+  char why[256];
+  int status;
+  if (!image) return SIM_INVALID_VALUE;
+  struct sim_module *loaded = sim_image_load(image, &status, why, sizeof why);
+  if (!loaded) {
+    sim_lock();
+    sim_note("image refused: %s", why);
+    sim_unlock();
+    return status == SIM_IMAGE_FOREIGN ? SIM_NO_BINARY : SIM_INVALID_IMAGE;
+  }
   struct sim_module_handle *module = calloc(1, sizeof *module);
   module->image = loaded;
   module->device = device;
@@ -55,7 +62,6 @@ static int find_kernel(struct sim_kernel **out, struct sim_module_handle *module
     kernel->device = module->device;
     unsigned own = sim_function_static_shared(function);
     kernel->dynamic_limit = own < STATIC_SHARED ? STATIC_SHARED - own : 0;
-    kernel->carveout = -1;
     kernel->parameters = sim_function_parameter_count(function);
     kernel->argument_bytes = sim_function_argument_bytes(function);
     kernel->next = module->kernels;
@@ -103,17 +109,16 @@ static int check_shape(const struct sim_kernel *kernel, const unsigned grid[3], 
 }
 
 int sim_launch_new(struct sim_launch **out, struct sim_kernel *kernel, const unsigned grid[3], const unsigned block[3],
-                   unsigned shared, void **parameters, const void *packed, size_t packed_size) {
+                   unsigned shared, void **parameters) {
   int status = check_shape(kernel, grid, block, shared);
   if (status) return status;
-  if (kernel->parameters && !parameters && (!packed || packed_size < kernel->argument_bytes)) return SIM_INVALID_VALUE;
+  if (kernel->parameters && !parameters) return SIM_INVALID_VALUE;
   size_t head = (sizeof(struct sim_launch) + 63) & ~(size_t)63;
   struct sim_launch *launch = aligned_alloc(64, (head + kernel->argument_bytes + 64) & ~(size_t)63);
   *launch = (struct sim_launch){.references = 1, .kernel = kernel, .shared = shared, .arguments = (char *)launch + head};
   memcpy(launch->grid, grid, sizeof launch->grid);
   memcpy(launch->block, block, sizeof launch->block);
-  if (!parameters && packed) memcpy(launch->arguments, packed, kernel->argument_bytes);
-  for (unsigned i = 0; parameters && i < kernel->parameters; i++) {
+  for (unsigned i = 0; i < kernel->parameters; i++) {
     size_t offset, size;
     sim_function_parameter(kernel->function, i, &offset, &size);
     memcpy((char *)launch->arguments + offset, parameters[i], size);

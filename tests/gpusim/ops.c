@@ -67,22 +67,16 @@ int sim_guard(void (*body)(void *), void *argument, uintptr_t *address) {
 
 static void copy(void *argument) {
   const struct sim_copy *copy = argument;
-  for (size_t z = 0; z < copy->depth; z++)
-    for (size_t y = 0; y < copy->height; y++)
-      memmove(copy->target + z * copy->target_slice + y * copy->target_pitch,
-              copy->source + z * copy->source_slice + y * copy->source_pitch, copy->width);
+  memmove(copy->target, copy->source, copy->size);
 }
 
 static void set(void *argument) {
   const struct sim_set *set = argument;
-  for (size_t y = 0; y < set->rows; y++) {
-    char *row = set->target + y * set->pitch;
-    if (set->element == 1) memset(row, (int)(set->value & 0xFF), set->count);
-    else if (set->element == 2)
-      for (size_t x = 0; x < set->count; x++) ((uint16_t *)(void *)row)[x] = (uint16_t)set->value;
-    else
-      for (size_t x = 0; x < set->count; x++) ((uint32_t *)(void *)row)[x] = set->value;
-  }
+  if (set->element == 1) memset(set->target, (int)(set->value & 0xFF), set->count);
+  else if (set->element == 2)
+    for (size_t x = 0; x < set->count; x++) ((uint16_t *)(void *)set->target)[x] = (uint16_t)set->value;
+  else
+    for (size_t x = 0; x < set->count; x++) ((uint32_t *)(void *)set->target)[x] = set->value;
 }
 
 static void write_value(void *argument) {

@@ -84,7 +84,7 @@ static struct sim_reach reach(const struct sim_stream *other, const struct sim_s
   return (struct sim_reach){0};
 }
 
-bool sim_is_before(struct sim_point point, const struct sim_stream *stream) {
+static bool is_before(struct sim_point point, const struct sim_stream *stream) {
   return !point.stream || point.stream == stream || reach(point.stream, stream).sequence >= point.sequence;
 }
 
@@ -122,7 +122,7 @@ static void look_at_life(void *context, const void *pointer) {
   if (block->freeing)
     sim_abort(use->stream, "a %s on stream %u uses allocation %u, which is freed already (M3)", sim_op_name(use->op->kind),
               use->stream->ordinal, block->ordinal);
-  if (!sim_done(block->born) && !sim_is_before(block->born, use->stream))
+  if (!sim_done(block->born) && !is_before(block->born, use->stream))
     sim_abort(use->stream, "a %s on stream %u uses allocation %u, and nothing orders it behind that on stream %u (M3)",
               sim_op_name(use->op->kind), use->stream->ordinal, block->ordinal, block->born.stream->ordinal);
 }

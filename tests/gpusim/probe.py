@@ -31,6 +31,9 @@ AREAS = (
     *("graph_updates", "contexts", "faults"),
 )
 SECONDS = 10.0
+"""After which a question counts as hanging."""
+READY = "ready"
+"""What a worker says when it can be asked: how long its start takes is no answer."""
 
 
 def _load() -> Any:
@@ -59,6 +62,7 @@ def work() -> None:
     lab = _load()
     out = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)  # what a kernel or a library prints is no answer
+    print(READY, file=out, flush=True)
     for line in sys.stdin:
         name = line.strip()
         try:
@@ -86,6 +90,7 @@ class Worker:
         )
         self._lines: queue.Queue[str] = queue.Queue()
         threading.Thread(target=self._read, daemon=True).start()
+        self._lines.get()
 
     def _read(self) -> None:
         assert self._process.stdout is not None
@@ -116,7 +121,9 @@ class Worker:
         self._process.wait()
 
 
-def run(only: list[str], *, verbose: bool = False, jobs: int = 1) -> dict[str, Any]:
+def run(
+    only: list[str], *, verbose: bool = False, jobs: int = 1, seconds: float = SECONDS
+) -> dict[str, Any]:
     """Ask all questions, some at once if told so; return the answers, flat, by name.
 
     On a GPU one job only: what one process does to the device, another feels.
@@ -126,11 +133,11 @@ def run(only: list[str], *, verbose: bool = False, jobs: int = 1) -> dict[str, A
     size = -(-len(names) // jobs) or 1
     parts = [names[start : start + size] for start in range(0, len(names), size)]
     with ThreadPoolExecutor(jobs) as pool:
-        found = list(pool.map(lambda part: _run(lab, part, verbose=verbose), parts))
+        found = list(pool.map(lambda part: _run(lab, part, verbose, seconds), parts))
     return {name: answer for part in found for name, answer in part.items()}
 
 
-def _run(lab: Any, names: list[str], *, verbose: bool) -> dict[str, Any]:
+def _run(lab: Any, names: list[str], verbose: bool, seconds: float) -> dict[str, Any]:  # noqa: FBT001
     """Ask some questions one after another."""
     answers: dict[str, Any] = {}
     worker: Worker | None = None
@@ -141,7 +148,7 @@ def _run(lab: Any, names: list[str], *, verbose: bool) -> dict[str, Any]:
         if worker is None:
             worker = Worker(verbose=verbose)
         started = time.monotonic()
-        alive, answer = worker.ask(name, lab.SLOW.get(name, SECONDS))
+        alive, answer = worker.ask(name, max(lab.SLOW.get(name, 0.0), seconds))
         if verbose:
             took = time.monotonic() - started
             sys.stderr.write(f"{took:6.2f} s  {name}: {json.dumps(answer)}\n")
@@ -189,12 +196,16 @@ def main() -> int:
     parser.add_argument("--only", nargs="*", default=[])
     parser.add_argument("--verbose", action="store_true")
     parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--seconds", type=float, default=SECONDS, help="which no question may take")
     parser.add_argument("--worker", action="store_true")
     given = parser.parse_args()
     if given.worker:
         work()
         return 0
-    result = {"about": about(), "answers": run(given.only, verbose=given.verbose, jobs=given.jobs)}
+    result = {
+        "about": about(),
+        "answers": run(given.only, verbose=given.verbose, jobs=given.jobs, seconds=given.seconds),
+    }
     text = json.dumps(result, indent=1, sort_keys=False) + "\n"
     if given.output:
         given.output.write_text(text, encoding="utf-8")

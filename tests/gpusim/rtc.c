@@ -38,14 +38,10 @@
 
 enum {
   SUCCESS = 0,
-  OUT_OF_MEMORY = 1,
-  PROGRAM_CREATION_FAILURE = 2,
   INVALID_INPUT = 3,
   INVALID_PROGRAM = 4,
   INVALID_OPTION = 5,
   COMPILATION = 6,
-  NO_LOWERED_NAMES_BEFORE_COMPILATION = 9,
-  NAME_EXPRESSION_NOT_VALID = 10,
   INTERNAL_ERROR = 11,
 };
 static const char *const names[] = {
@@ -71,7 +67,7 @@ struct bytes {
 #define MAGIC 0x67707274u
 struct program {
   unsigned magic;
-  int compiled, is_virtual; /* for an architecture that has no machine code */
+  int is_virtual;     /* for an architecture that has no machine code */
   struct bytes input;       /* text, name and headers, each behind its length */
   struct bytes image, log;
 };
@@ -253,7 +249,6 @@ EXPORT int RTC(CompileProgram)(struct program *program, int count, const char *c
   forget(&program->log);
   int status = compile(program, &all);
   free(all.data);
-  program->compiled = 1;
   return status;
 }
 
@@ -285,14 +280,6 @@ EXPORT int RTC_CODE(Size)(const struct program *program, size_t *size) {
 EXPORT int RTC_CODE()(const struct program *program, char *code) {
   return program && program->is_virtual ? INVALID_PROGRAM : give(program, &program->image, code);
 }
-EXPORT int RTC(AddNameExpression)(struct program *program, const char *name) {
-  (void)name;
-  return check(program) ? INVALID_PROGRAM : NAME_EXPRESSION_NOT_VALID;
-}
-EXPORT int RTC(GetLoweredName)(struct program *program, const char *name, const char **lowered) {
-  (void)name, (void)lowered;
-  return check(program) ? INVALID_PROGRAM : program->compiled ? NAME_EXPRESSION_NOT_VALID : NO_LOWERED_NAMES_BEFORE_COMPILATION;
-}
 
 #ifndef GPUSIM_HIPRTC
 static const int architectures[] = {75, 80, 86, 87, 88, 89, 90, 100, 103, 110, 120, 121};
@@ -312,11 +299,4 @@ EXPORT int nvrtcGetPTXSize(const struct program *program, size_t *size) {
   return give_size(program, check(program) ? 0 : program->image.size, size);
 }
 EXPORT int nvrtcGetPTX(const struct program *program, char *code) { return give(program, &program->image, code); }
-EXPORT int nvrtcGetLTOIRSize(const struct program *program, size_t *size) { return give_size(program, 0, size); }
-EXPORT int nvrtcGetLTOIR(const struct program *program, char *code) { (void)code; return check(program); }
-EXPORT int nvrtcGetOptiXIRSize(const struct program *program, size_t *size) { return give_size(program, 0, size); }
-EXPORT int nvrtcGetOptiXIR(const struct program *program, char *code) { (void)code; return check(program); }
-#else
-EXPORT int hiprtcGetBitcodeSize(const struct program *program, size_t *size) { return give_size(program, 0, size); }
-EXPORT int hiprtcGetBitcode(const struct program *program, char *code) { (void)code; return check(program); }
 #endif

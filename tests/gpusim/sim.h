@@ -109,8 +109,7 @@ void sim_order_wait(struct sim_stream *stream, struct sim_point point, const str
 void sim_order_value(struct sim_stream *stream, enum sim_op_kind kind, const struct sim_value *value, struct sim_point point);
 void sim_order_copy(struct sim_order *target, const struct sim_order *source);
 void sim_order_forget(struct sim_order *order);
-bool sim_is_before(struct sim_point point, const struct sim_stream *stream); /* before what is enqueued there next */
-bool sim_is_known_before(struct sim_point point, const struct sim_stream *stream); /* and the driver knows */
+bool sim_is_known_before(struct sim_point point, const struct sim_stream *stream); /* what is enqueued there next, and the driver knows */
 void sim_check_use(struct sim_stream *stream, const struct sim_op *op);
 void sim_check_free(struct sim_stream *stream, const struct sim_block *block);
 
@@ -154,13 +153,13 @@ int sim_event_synchronize(struct sim_event *event);
 int sim_event_elapsed(float *milliseconds, struct sim_event *start, struct sim_event *end);
 
 /* kernels.c */
-int sim_module_load(struct sim_module_handle **out, const void *image, size_t size, int device, char *why, size_t why_size);
+int sim_module_load(struct sim_module_handle **out, const void *image, int device);
 int sim_module_unload(struct sim_module_handle *module);
 int sim_module_kernel(struct sim_kernel **out, struct sim_module_handle *module, const char *name);
 int sim_module_kernel_at(struct sim_kernel **out, struct sim_module_handle *module, unsigned index);
 int sim_module_global(void **address, size_t *size, struct sim_module_handle *module, const char *name);
 int sim_launch_new(struct sim_launch **out, struct sim_kernel *kernel, const unsigned grid[3], const unsigned block[3],
-                   unsigned shared, void **parameters, const void *packed, size_t packed_size);
+                   unsigned shared, void **parameters);
 void sim_launch_pointers(const struct sim_launch *launch, void (*look)(void *, const void *), void *context);
 int sim_run_launch(const struct sim_launch *launch, uintptr_t *address); /* no lock; 0, 1 bad address, 2 trap, or a status */
 int sim_occupancy(const struct sim_kernel *kernel, unsigned threads, size_t shared);
@@ -180,7 +179,6 @@ int sim_graph_add(struct sim_node **out, struct sim_graph *graph, struct sim_nod
                   const struct sim_op *op);
 int sim_graph_add_locked(struct sim_node **out, struct sim_graph *graph, struct sim_node *const *dependencies, size_t count,
                          const struct sim_op *op); /* lock held */
-int sim_graph_depend(struct sim_graph *graph, struct sim_node *const *from, struct sim_node *const *to, size_t count);
 
 /* plans.c */
 int sim_exec_create(struct sim_exec **out, struct sim_graph *graph);

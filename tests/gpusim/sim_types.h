@@ -117,14 +117,14 @@ struct sim_launch { /* immutable and counted */
 struct sim_copy {
   char *target;
   const char *source;
-  size_t width, height, depth, target_pitch, source_pitch, target_slice, source_slice;
+  size_t size;
 };
 
 struct sim_set {
   char *target;
   uint32_t value;
   unsigned element;
-  size_t count, rows, pitch;
+  size_t count;
 };
 
 struct sim_value {
@@ -211,7 +211,7 @@ struct sim_stream {
 
 struct sim_event {
   int device;
-  bool timing, blocking_sync;
+  bool timing;
   unsigned ordinal;
   bool recorded;
   struct sim_point point;
@@ -238,7 +238,6 @@ struct sim_kernel {
   const char *name;
   int device;
   unsigned dynamic_limit;
-  int cache_preference, carveout;
   unsigned parameters;
   size_t argument_bytes;
   struct sim_kernel *next;
@@ -320,7 +319,6 @@ struct sim_state {
   unsigned launch_limit, tick_ms, jitter_us, long_ms, stuck_s;
   unsigned ordinals[16];
   unsigned long calls, steps, blocked;
-  char **environment;
 };
 
 #endif

@@ -106,37 +106,9 @@ void sim_device_reset(int device) {
 
 /* Reached from tests through ctypes. */
 
-SIM_EXPORT void gpusim_seed(unsigned long long seed) {
-  sim_lock();
-  sim.seed = seed;
-  sim_unlock();
-}
-
-SIM_EXPORT void gpusim_stepped(int stepped) {
-  sim_lock();
-  sim.stepped = stepped != 0;
-  for (struct sim_stream *stream = sim.streams; stream; stream = stream->next) pthread_cond_signal(&stream->wake);
-  sim_changed();
-  sim_unlock();
-  sim_start_tick();
-}
-
 SIM_EXPORT void gpusim_strict(int strict) {
   sim_lock();
   sim.strict = strict != 0;
-  sim_unlock();
-}
-
-SIM_EXPORT void gpusim_tick(unsigned milliseconds) {
-  sim_lock();
-  sim.tick_ms = milliseconds;
-  sim_unlock();
-  sim_start_tick();
-}
-
-SIM_EXPORT void gpusim_jitter(unsigned microseconds) {
-  sim_lock();
-  sim.jitter_us = microseconds;
   sim_unlock();
 }
 
@@ -147,13 +119,6 @@ SIM_EXPORT void gpusim_launch_limit(unsigned operations) {
   sim_unlock();
 }
 
-SIM_EXPORT unsigned long gpusim_steps(void) {
-  sim_lock();
-  unsigned long steps = sim.steps;
-  sim_unlock();
-  return steps;
-}
-
 /* Launches that had to wait because their stream was full. */
 SIM_EXPORT unsigned long gpusim_blocked(void) {
   sim_lock();
@@ -161,5 +126,3 @@ SIM_EXPORT unsigned long gpusim_blocked(void) {
   sim_unlock();
   return blocked;
 }
-
-SIM_EXPORT int gpusim_is_simulator(void) { return 1; }

@@ -13,6 +13,8 @@ import pytest
 
 HERE = Path(__file__).resolve().parent
 REAL = HERE / "h200.json"
+PATIENT = ("--seconds", "120")
+"""Nothing hangs on gpusim: a question that takes long is asked of a busy machine."""
 pytest.importorskip("cuda.bindings", reason="pip install cuda-bindings")
 
 
@@ -20,11 +22,10 @@ def ask(folder, *options):
     """Have gpusim answer questions. It is told not to abort where programs are wrong."""
     output = folder / "answers.json"
     done = subprocess.run(
-        [sys.executable, str(HERE / "probe.py"), "--output", str(output), *options],
+        [sys.executable, str(HERE / "probe.py"), "--output", str(output), *PATIENT, *options],
         env=gpusim.environment(strict=False, quiet=True, devices=2),
         capture_output=True,
         text=True,
-        timeout=280,
         check=False,
     )
     assert done.returncode == 0, done.stderr

@@ -18,8 +18,8 @@ SUCCESS, INVALID_PROGRAM, INVALID_OPTION, COMPILATION, INTERNAL_ERROR = 0, 4, 5,
 class Compiler:
     """Call a run-time compiler's library by one vendor's names."""
 
-    def __init__(self, name, prefix, code):
-        self._library = ctypes.CDLL(str(gpusim.built() / name))
+    def __init__(self, path, prefix, code):
+        self._library = ctypes.CDLL(str(path))
         self._prefix, self._code = prefix, code
 
     def call(self, name, *arguments):
@@ -69,7 +69,7 @@ def _variables():
 
 @pytest.fixture(scope="module")
 def rtc():
-    return Compiler("libnvrtc.so.13", "nvrtc", "GetCUBIN")
+    return Compiler(gpusim.built() / "libnvrtc.so.13", "nvrtc", "GetCUBIN")
 
 
 def test_an_image_is_made_and_kept(rtc, monkeypatch):
@@ -142,8 +142,7 @@ def test_a_header_may_hold_the_barrier(rtc):
     [
         (("-arch", "sm_90", "-D", "VALUE=1"), SUCCESS),
         (("-DVALUE=1", "--std=c++17", "-lineinfo", "--use_fast_math", "-w", "-I/tmp"), SUCCESS),
-        (("--define-macro=VALUE=1", "--undefine-macro=OTHER", "--fmad=false"), SUCCESS),
-        (("-DVALUE=1", "--maxrregcount=32", "--ptxas-options=-v"), SUCCESS),
+        (("--define-macro=VALUE=1", "--fmad=false", "--maxrregcount=32"), SUCCESS),
         (("-DVALUE=1", "--no-such-option"), INVALID_OPTION),
         (("-DVALUE=1", "--gpu-architecture=sm_1"), INVALID_OPTION),
         (("-DVALUE=1", "stray"), INVALID_OPTION),
@@ -198,7 +197,7 @@ def test_programs_that_are_none(rtc):
 
 
 def test_the_same_by_the_names_of_hip():
-    hip = Compiler("libhiprtc.so", "hiprtc", "GetCode")
+    hip = Compiler(gpusim.rocm_folder() / "lib" / "libhiprtc.so", "hiprtc", "GetCode")
     code, log, image = hip.compile(KERNEL, "--offload-arch=gfx942", "-DVALUE=5")
     assert code == SUCCESS, log
     assert b"hal_kernel_k" in image

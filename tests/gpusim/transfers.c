@@ -1,10 +1,6 @@
 /* Copies, fills and values in memory: the drivers' checks at the call, and who has to wait. */
 #include "sim.h"
 
-static size_t extent(size_t width, size_t height, size_t depth, size_t pitch, size_t slice) {
-  return width ? (depth - 1) * slice + (height - 1) * pitch + width : 0;
-}
-
 static int check(const void *address, size_t size, bool device_memory) {
   const struct sim_block *block = sim_find(address);
   if (!block) return device_memory ? SIM_INVALID_VALUE : SIM_OK;
@@ -13,20 +9,15 @@ static int check(const void *address, size_t size, bool device_memory) {
 }
 
 int sim_check_copy(const struct sim_copy *copy, bool target_device, bool source_device) {
-  if (!copy->width || !copy->height || !copy->depth) return SIM_OK;
   if (!copy->target || !copy->source) return SIM_INVALID_VALUE;
-  size_t target = extent(copy->width, copy->height, copy->depth, copy->target_pitch, copy->target_slice);
-  size_t source = extent(copy->width, copy->height, copy->depth, copy->source_pitch, copy->source_slice);
-  int status = check(copy->target, target, target_device);
-  return status ? status : check(copy->source, source, source_device);
+  int status = check(copy->target, copy->size, target_device);
+  return status ? status : check(copy->source, copy->size, source_device);
 }
 
 int sim_check_set(const struct sim_set *set) {
   if (set->element != 1 && set->element != 2 && set->element != 4) return SIM_INVALID_VALUE;
-  if ((uintptr_t)set->target % set->element || (set->rows > 1 && set->pitch % set->element)) return SIM_INVALID_VALUE;
-  if (!set->count || !set->rows) return SIM_OK;
-  if (set->rows > 1 && set->pitch < set->count * set->element) return SIM_INVALID_VALUE;
-  return check(set->target, extent(set->count * set->element, set->rows, 1, set->pitch, 0), true);
+  if ((uintptr_t)set->target % set->element) return SIM_INVALID_VALUE;
+  return set->count ? check(set->target, set->count * set->element, true) : SIM_OK;
 }
 
 static bool is_host(const void *address) {
@@ -37,7 +28,7 @@ static bool is_host(const void *address) {
 bool sim_is_between_hosts(const struct sim_copy *copy) { return is_host(copy->target) && is_host(copy->source); }
 
 int sim_copy(struct sim_stream *stream, const struct sim_copy *copy, bool target_device, bool source_device, bool synchronous) {
-  if (!copy->width || !copy->height || !copy->depth) return SIM_OK;
+  if (!copy->size) return SIM_OK;
   sim_lock();
   struct sim_point point;
   int status = sim_check_copy(copy, target_device, source_device);
@@ -55,7 +46,7 @@ int sim_copy(struct sim_stream *stream, const struct sim_copy *copy, bool target
 int sim_set(struct sim_stream *stream, const struct sim_set *set) {
   sim_lock();
   int status = sim_check_set(set);
-  if (!status && set->count && set->rows) status = sim_enqueue_locked(stream, &(struct sim_op){.kind = SIM_OP_SET, .set = *set}, NULL);
+  if (!status && set->count) status = sim_enqueue_locked(stream, &(struct sim_op){.kind = SIM_OP_SET, .set = *set}, NULL);
   sim_unlock();
   return status;
 }
