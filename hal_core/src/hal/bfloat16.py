@@ -77,12 +77,12 @@ def bits_of(value: Any) -> int:  # noqa: ANN401 - a number of any type
     near = float(value)
     if math.isnan(near):
         return _NAN
-    single = float(np.float32(near)) if abs(near) <= LARGEST * 2 else near
-    if abs(single) > LARGEST * 2:
+    if math.isinf(near):
         if np.isinf(value):
             return _INFINITY | (0x8000 if near < 0 else 0)
         raise OverflowError
-    (bits,) = struct.unpack("<I", struct.pack("<f", single))
+    packed = struct.pack("<f", near)  # raises beyond float32's largest number, numpy would warn
+    (bits,), (single,) = struct.unpack("<I", packed), struct.unpack("<f", packed)
     # Rounded to fewer bits in steps, the last bit must record whether any was cut off.
     exact = type(value)(single) if isinstance(value, np.longdouble) else single
     if exact != value:

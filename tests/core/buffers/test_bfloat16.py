@@ -130,7 +130,7 @@ def test_numbers_are_rounded_to_bfloat16_once_c5(value, bits):
     assert bfloat16.bits_of(value) == bits
 
 
-@pytest.mark.parametrize("value", [3.4e38, 1e300, -(10**400), 3.3961776e38])
+@pytest.mark.parametrize("value", [3.4e38, 3.5e38, 1e300, -(10**400), 3.3961776e38])
 def test_a_finite_number_beyond_bfloat16_is_refused_c5(value):
     with pytest.raises(OverflowError):
         bfloat16.bits_of(value)
