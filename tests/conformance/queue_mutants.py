@@ -303,8 +303,8 @@ QUEUES = (
         ["memory/test_buffers.py::test_a_view_keeps_its_memory_m2"],
         (
             "hal._memory.views",
-            "        self._storage = storage\n        self.__array_interface__",
-            "        self._storage = None\n        self.__array_interface__",
+            "        self.owner = owner\n        self.__array_interface__",
+            "        self.owner = None\n        self.__array_interface__",
         ),
     ),
 )

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import numpy as np
 
 from hal import bfloat16
+from hal._memory.views import ArrayBase
 from hal.errors import ArgumentTypeError, ExchangeError
 
 if TYPE_CHECKING:
@@ -153,33 +154,6 @@ class Tensor(NamedTuple):
         place = self.address, self.read_only
         array = np.asarray(ArrayBase(self.owner, kind, self.shape, self.strides, place))
         return array.view(self.dtype) if has_bits else array
-
-
-class ArrayBase:
-    """The base of a numpy array over memory that `owner` keeps alive.
-
-    `place` is the address, and whether the array is read-only. The memory may be a device's: then
-    nobody reads the array.
-    """
-
-    __slots__ = ("__array_interface__", "_owner")
-
-    def __init__(
-        self,
-        owner: object,
-        kind: str,
-        shape: tuple[int, ...],
-        strides: tuple[int, ...] | None,
-        place: tuple[int, bool],
-    ) -> None:
-        self._owner = owner
-        self.__array_interface__ = {
-            "version": 3,
-            "typestr": kind,
-            "shape": shape,
-            "strides": strides,
-            "data": place,
-        }
 
 
 def describe_device(device: tuple[int, int]) -> str:

@@ -15,7 +15,7 @@ from hal._buffers import dlpack
 from hal._buffers.dlpack import CPU, HOST_DEVICE, HOST_KINDS, check_copy, describe_device
 from hal._engine.external import CUDA_KINDS, ROCM, is_external, let_stream_wait, settle
 from hal._engine.submitted import wait_before
-from hal._memory.views import view_of
+from hal._memory.views import ArrayBase, view_of
 from hal.arguments import as_dtype, as_int, as_items, shown
 from hal.errors import ArgumentTypeError, ExchangeError, InvalidArgumentError, UnimplementedError
 
@@ -124,7 +124,7 @@ def _address_view(buffer: Buffer) -> NDArray[Any]:
     """Return an array at a device address, used only for its shape and its lifetime."""
     owner = view_of(buffer._live())
     place = buffer.address, buffer.access == "read"
-    array = np.asarray(dlpack.ArrayBase(owner, "|u1", (buffer.size,), None, place))
+    array = np.asarray(ArrayBase(owner, "|u1", (buffer.size,), None, place))
     return array.view(buffer.dtype).reshape(buffer.shape)
 
 

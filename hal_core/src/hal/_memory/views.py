@@ -16,19 +16,39 @@ if TYPE_CHECKING:
 _char: Final[Any] = ctypes.c_char
 
 
-class HostView:
-    """The owner behind numpy views of a storage, which lives as long as they do (M2)."""
+class ArrayBase:
+    """The base of a numpy array over memory that `owner` keeps alive.
 
-    __slots__ = ("__array_interface__", "__weakref__", "_storage")
+    `place` is the address, and whether the array is read-only. The memory may be a device's: then
+    nobody reads the array.
+    """
 
-    def __init__(self, storage: Storage, *, writable: bool = True) -> None:
-        self._storage = storage
+    __slots__ = ("__array_interface__", "owner")
+
+    def __init__(
+        self,
+        owner: object,
+        kind: str,
+        shape: tuple[int, ...],
+        strides: tuple[int, ...] | None,
+        place: tuple[int, bool],
+    ) -> None:
+        self.owner = owner
         self.__array_interface__ = {
             "version": 3,
-            "typestr": "|u1",
-            "shape": (storage.size,),
-            "data": (storage.host_address, not writable),
+            "typestr": kind,
+            "shape": shape,
+            "strides": strides,
+            "data": place,
         }
+
+
+class HostView(ArrayBase):
+    """The base of all numpy views of a storage, which lives as long as they do (M2)."""
+
+    __slots__ = ("__weakref__",)
+
+    owner: Storage
 
 
 class Adopted(Storage):
@@ -53,7 +73,8 @@ def view_of(storage: Storage) -> HostView:
         block = None if ticket is None else ticket.block
         view: HostView | None = block.view() if block is not None and block.view else None
         if view is None:
-            view = HostView(storage, writable=block is None or block.writable)
+            place = storage.host_address or 0, block is not None and not block.writable
+            view = HostView(storage, "|u1", (storage.size,), None, place)
             if block is not None:
                 block.view = weakref.ref(view)
     return view

@@ -261,8 +261,8 @@ def _pinned(
         base = base.base
     address = array_address(host)
     keeper: Storage | None = None
-    if type(base) is HostView and _sees(device, base._storage):
-        keeper = base._storage
+    if type(base) is HostView and _sees(device, base.owner):
+        keeper = base.owner
     elif device._heap.books.imports:
         keeper = device._heap.find_import(address, host.size)
     if keeper is None or keeper.address is None or not keeper.is_pinned():
