@@ -7,7 +7,7 @@ import pytest
 from core_harness import LIMIT
 
 import hal
-from hal.errors import HalError
+from hal.errors import ClosedError, HalError
 from hal.flow import Flow
 
 SOURCE = """
@@ -76,6 +76,29 @@ def test_a_recording_of_two_devices_waits_for_both_and_both_wait_for_it(
         gate.signal(1)
         assert y.numpy(timeout=LIMIT).tolist() == [1]
         assert there.numpy(timeout=LIMIT).tolist() == [7]
+
+
+def test_a_recordings_temporaries_need_no_tracking_m3(flow, device, kernels):
+    """M3: a whole step is one recording, and executions use its memory one after the other."""
+    x, y = ints(flow, 1), ints(flow, 0)
+    with flow.record(slots=[np.int32]) as commands:
+        once = commands.alloca(1 << 20, dtype=np.int32)
+        commands.copy(commands.slots[0], once, size=4)
+        commands.dispatch(kernels["add"], grid=1, args=(once, y))
+        commands.dealloca(once)
+        again = commands.alloca(1 << 20, dtype=np.int32)
+        commands.fill(again, 5)
+        commands.dispatch(kernels["add"], grid=1, args=(again, y))
+    assert commands.uses == [1]
+    for _ in range(10):
+        flow.execute(commands, bindings=[x])
+    assert y.numpy(timeout=LIMIT).tolist() == [60]
+    assert device.statistics().bytes_peak < 4 << 20
+    with flow.record() as commands:
+        once = commands.alloca(4)
+        commands.dealloca(once)
+        with pytest.raises(ClosedError, match="given back"):
+            commands.fill(once, 0)
 
 
 def test_a_raw_recording_reads_and_writes_its_slots_unless_told(flow, device, kernels, gate):

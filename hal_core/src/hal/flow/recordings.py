@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from operator import itemgetter
-from typing import Any, Final, Self, TypeAlias
+from typing import Any, Final, Self, SupportsIndex, TypeAlias
+
+import numpy as np
+from numpy.typing import DTypeLike
 
 import hal
 from hal.arguments import as_int, as_items, as_mapping, as_names, shown
@@ -154,6 +157,14 @@ class Recording:
         for _, value, is_written in sorted(used, key=itemgetter(2)):  # reads first
             self._note(value, _WRITTEN if is_written else _READ)
 
+    def alloca(self, size: SupportsIndex, *, dtype: DTypeLike = np.uint8) -> hal.Slot:
+        """Return device memory that lives within the recording, as `hal.CommandBuffer.alloca`."""
+        return self.commands.alloca(size, dtype=dtype)
+
+    def dealloca(self, temporary: hal.Slot) -> None:
+        """End a temporary: later ones may have its bytes."""
+        self.commands.dealloca(temporary)
+
     def barrier(self) -> None:
         """Order all commands before it with all after it."""
         self.commands.barrier()
@@ -201,6 +212,8 @@ class Recording:
 
     def _note(self, value: TrackedBuffer | hal.Slot, use: int) -> None:
         if isinstance(value, hal.Slot):
+            if value.index >= len(self.uses):  # a temporary: no other work has it
+                return
             if value.kind != "buffer":
                 self.uses[value.index] = _NUMBER
                 return
