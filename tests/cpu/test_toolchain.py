@@ -98,19 +98,8 @@ with _toolchain.work_directory() as path:
 """
 
 
-def test_what_a_killed_process_left_is_removed_by_the_next(work):
-    left = subprocess.run(
-        [
-            sys.executable,
-            "-c",
-            KILLED,
-        ],
-        env={**os.environ, "TMPDIR": str(work)},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=300,
-    )
+def test_what_a_killed_process_left_is_removed_by_the_next(python, work):
+    left = python(KILLED, TMPDIR=str(work))
     assert left.returncode == -signal.SIGKILL
     (other,) = [work / "hal-cpu-work-of-another-kind"]
     other.write_text("no folder")
@@ -151,11 +140,11 @@ def test_a_missing_folder_is_named(lab, script, work):
 
 
 FILES = """
-import os, resource, sys
+import os, resource
 import hal
 from hal.errors import BackendUnavailableError, OperationError
 resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
-spare = int(sys.argv[1])
+spare = int(os.environ["SPARE"])
 class Full:
     def __enter__(self):
         self.files = []
@@ -187,16 +176,8 @@ attempt("load", lambda: device.load(program.images[0].image), OperationError)
 
 
 @pytest.mark.parametrize("spare", [0, 1, 4, 5])
-def test_without_file_descriptors_the_cause_is_told(tmp_path, spare):
-    environment = {**os.environ, "HAL_CACHE_DIR": str(tmp_path / "cache")}
-    done = subprocess.run(
-        [sys.executable, "-c", FILES, str(spare)],
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=300,
-    )
+def test_without_file_descriptors_the_cause_is_told(python, tmp_path, spare):
+    done = python(FILES, SPARE=str(spare), HAL_CACHE_DIR=str(tmp_path / "cache"))
     assert done.returncode == 0, done.stderr
     said = [line.split(" ", 1)[1] for line in done.stdout.splitlines()]
     assert len(said) == 3

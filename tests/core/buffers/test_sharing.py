@@ -7,8 +7,6 @@ import dataclasses
 import gc
 import os
 import pickle
-import subprocess
-import sys
 import threading
 
 import numpy as np
@@ -146,16 +144,14 @@ def test_a_ticket_of_somewhere_else_is_refused_m1(device, kind):
             device.open(dataclasses.replace(ticket, size=1 << 40, shape=(1 << 40,)))
 
 
-def test_a_ticket_of_a_process_that_has_ended_m1(device):
-    program = (
-        "import hal, pickle, sys; shared = hal.create_semaphore(shareable=True)\n"
-        "sys.stdout.buffer.write(pickle.dumps(shared.share()))"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, timeout=60, check=True
-    )
+def test_a_ticket_of_a_process_that_has_ended_m1(device, run_script):
+    done = run_script("""
+        import hal, pickle
+        shared = hal.create_semaphore(shareable=True)
+        print(pickle.dumps(shared.share()).hex())
+    """)
     with pytest.raises(ClosedError, match="has ended"):
-        device.open(pickle.loads(done.stdout))
+        device.open(pickle.loads(bytes.fromhex(done.stdout)))
 
 
 PARENT = """
@@ -203,17 +199,9 @@ if __name__ == "__main__":
 
 
 @pytest.mark.parametrize("method", ["spawn", "forkserver"])
-def test_arguments_of_multiprocessing_are_shared_m2(tmp_path, method):
+def test_arguments_of_multiprocessing_are_shared_m2(run_script, method):
     """M2, S4: they travel as tickets, and a process whose function raises fails its semaphores."""
-    script = tmp_path / "parent.py"
-    script.write_text(PARENT)
-    done = subprocess.run(
-        [sys.executable, str(script), method],
-        capture_output=True,
-        timeout=120,
-        check=False,
-        text=True,
-    )
+    done = run_script(PARENT, arguments=(method,), watchdog=False)
     assert done.returncode == 0, done.stderr
     assert done.stdout == (
         "process N, which shared it, has ended with ZeroDivisionError('division by zero')\nforked\n"
