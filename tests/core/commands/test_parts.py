@@ -208,3 +208,31 @@ def test_devices_of_two_drivers_take_turns_s3(open_probe):
     for _ in range(3):
         first.queue.execute(recording).wait(LIMIT)
     assert (x.numpy()[0], y.numpy()[0]) == (3, 2)
+
+
+def test_groups_and_places_end_in_the_reverse_of_their_order_c1(device):
+    recording = device.record()
+    where = recording.on("upload")
+    with recording.group("rows"):
+        where.__enter__()
+        with pytest.raises(InvalidArgumentError, match=r"on\(.*upload.*\) is open already"):
+            where.__enter__()
+        recording.fill(device.allocate(4), 1)
+        with pytest.raises(InvalidArgumentError, match="'rows' is still open"):
+            recording.end()
+        where.__exit__(None, None, None)
+    group = recording.group("columns")
+    group.__enter__()
+    with (
+        recording.on("download"),
+        pytest.raises(InvalidArgumentError, match="'columns' ends while on"),
+    ):
+        group.__exit__(None, None, None)
+    group.__exit__(None, None, None)
+    with (
+        recording.on("upload"),
+        pytest.raises(InvalidArgumentError, match=r"upload.* is still open"),
+    ):
+        recording.end()
+    recording.end()
+    assert stages_of(recording) == [(1, ())]
