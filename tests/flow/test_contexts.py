@@ -87,6 +87,14 @@ def test_arrays_of_another_type_or_size_are_refused(root, flow):
     for source, match in (("floats", "the source of float32"), ("few", "and the source 128")):
         with pytest.raises(InvalidArgumentError, match=match):
             flow.copy(root[source], x)
+        with pytest.raises(InvalidArgumentError, match=match), flow.record() as commands:
+            commands.copy(root[source], x)
+    for record, match in (
+        (lambda commands: commands.fill(x, np.float64(7)), "the value of float64"),
+        (lambda commands: commands.update(x, NUMBERS[:32]), "and the array 128"),
+    ):
+        with pytest.raises(InvalidArgumentError, match=match), flow.record() as commands:
+            record(commands)
     assert np.array_equal(x.numpy(timeout=LIMIT), before)
     # Said, it is done.
     flow.copy(root["floats"].view(np.int32), x)

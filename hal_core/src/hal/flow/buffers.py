@@ -173,8 +173,33 @@ class TrackedBuffer:
         with _naming:
             self.history.claims.discard(self)
 
+    def check_fill(self, value: object) -> None:
+        """Raise if it has a name that may not be filled with a value. For the package."""
+        if self.mode is None:
+            return
+        check_mode(repr(self.name), self.mode, "fill")
+        if isinstance(value, np.generic):
+            self.check_type(value.dtype, None, "the value")
+
+    def check_write(self, array: object, *, is_whole: bool) -> None:
+        """Raise if it has a name to which a host array may not be written."""
+        if self.mode is None:
+            return
+        check_mode(repr(self.name), self.mode, "write")
+        if isinstance(array, (np.ndarray, np.generic)):
+            self.check_type(array.dtype, array.nbytes if is_whole else None, "the array")
+
+    def check_copy(self, source: TrackedBuffer, *, is_whole: bool) -> None:
+        """Raise if it has a name to which another buffer may not be copied."""
+        if self.mode is None:
+            return
+        check_mode(repr(self.name), self.mode, "copy to")
+        are_bytes = source.mode is None and source.dtype == np.uint8  # of any type
+        dtype = self.dtype if are_bytes else source.dtype
+        self.check_type(dtype, source.size if is_whole else None, "the source")
+
     def check_type(self, dtype: np.dtype[Any], size: int | None, what: str) -> None:
-        """Raise unless a name's elements are of a type, and so many bytes. For the package."""
+        """Raise unless a name's elements are of a type, and so many bytes."""
         if dtype != self.dtype:
             raise InvalidArgumentError(
                 f"{self.name!r} has elements of {self.dtype}, and {what} of {dtype}; convert "

@@ -11,7 +11,6 @@ import hal
 from hal.arguments import as_flag
 from hal.errors import ArgumentTypeError, InvalidArgumentError
 from hal.flow.buffers import TrackedBuffer
-from hal.flow.modes import check_mode
 from hal.flow.scheduler import AnyDevice, QueueName, Trace, check_bytes, index_of
 from hal.flow.tracking import collect, note, part_of
 from hal.flow.transfers import Transfers
@@ -82,13 +81,8 @@ class Copies(Transfers):
         """
         self.check(source, "copy: the source")
         self.check(target, "copy: the target")
-        if target.mode is not None:
-            check_mode(repr(target.name), target.mode, "copy to")
-            whole = size is None and not source_offset and not target_offset
-            are_bytes = source.mode is None and source.dtype == np.uint8  # of any type
-            dtype = target.dtype if are_bytes else source.dtype
-            count = source.size if whole else None
-            target.check_type(dtype, count, "the source")
+        is_whole = size is None and not source_offset and not target_offset
+        target.check_copy(source, is_whole=is_whole)
         lanes = source.history.lanes
         source_offset = index_of(source_offset, "copy: source_offset")
         target_offset = index_of(target_offset, "copy: target_offset")

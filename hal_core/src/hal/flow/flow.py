@@ -5,15 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Self
 
-import numpy as np
-
 import hal
 from hal.arguments import as_function, as_items, as_seconds, shown
 from hal.errors import ArgumentTypeError, InvalidArgumentError
 from hal.flow.buffers import TrackedBuffer
 from hal.flow.copies import Copies
 from hal.flow.merging import MergeBuffer
-from hal.flow.modes import check_mode
 from hal.flow.pipelines import Pipeline
 from hal.flow.recordings import Bindings, Recording, bound_accesses, kernel_arguments
 from hal.flow.scheduler import AnyDevice, QueueName, Trace, doubt, index_of
@@ -134,10 +131,7 @@ class Flow(Copies):
     ) -> hal.Submission:
         """Fill as `hal.Queue.fill` does, on the compute queue."""
         self.check(buffer, "fill")
-        if buffer.mode is not None:
-            check_mode(repr(buffer.name), buffer.mode, "fill")
-            if isinstance(value, np.generic):
-                buffer.check_type(value.dtype, None, "the value")
+        buffer.check_fill(value)
         history, raw, part = buffer.history, buffer.raw, buffer.part
         if size is not None or offset.__class__ is not int or offset:
             offset = index_of(offset, "fill: offset")

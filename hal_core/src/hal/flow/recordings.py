@@ -87,6 +87,8 @@ class Recording:
     ) -> None:
         """Record a `Flow.fill`."""
         target = self._raw(buffer, "fill")
+        if isinstance(buffer, TrackedBuffer):
+            buffer.check_fill(value)
         self.commands.fill(target, value, offset=offset, size=size, name=name)
         self._note(buffer, _WRITTEN)
 
@@ -99,7 +101,10 @@ class Recording:
         name: str | None = None,
     ) -> None:
         """Record a `Flow.update`; captures the bytes now."""
-        self.commands.update(self._raw(buffer, "update"), data, offset=offset, name=name)
+        target = self._raw(buffer, "update")
+        if isinstance(buffer, TrackedBuffer):
+            buffer.check_write(data, is_whole=not offset)
+        self.commands.update(target, data, offset=offset, name=name)
         self._note(buffer, _WRITTEN)
 
     def copy(
@@ -113,9 +118,14 @@ class Recording:
         name: str | None = None,
     ) -> None:
         """Record a `Flow.copy`, of which one side is the device's that runs it (see `on`)."""
+        raw = self._raw(source, "copy: the source")
+        raw_target = self._raw(target, "copy: the target")
+        if isinstance(target, TrackedBuffer) and isinstance(source, TrackedBuffer):
+            is_whole = size is None and not source_offset and not target_offset
+            target.check_copy(source, is_whole=is_whole)
         self.commands.copy(
-            self._raw(source, "copy: the source"),
-            self._raw(target, "copy: the target"),
+            raw,
+            raw_target,
             source_offset=source_offset,
             target_offset=target_offset,
             size=size,

@@ -142,11 +142,7 @@ class Transfers(Scheduler):
         lane = history.lanes.upload if queue is None else self.queue_of(queue, history.lanes)
         if type(offset) is not int:
             offset = index_of(offset, "write: offset")
-        if buffer.mode is not None:
-            check_mode(repr(buffer.name), buffer.mode, "write")
-            if isinstance(array, (np.ndarray, np.generic)):
-                size = None if offset else array.nbytes
-                buffer.check_type(array.dtype, size, "the array")
+        buffer.check_write(array, is_whole=not offset)
         place = (history, buffer.start + offset)
         return self._write(buffer.raw, array, lane, place, offset, hold, wait, signal)
 
