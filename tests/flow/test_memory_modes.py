@@ -81,7 +81,8 @@ def test_who_may_do_what(modes, program, flow, device, name):
             lambda: flow.call(print, writes=[modes[name]]),
             lambda: flow.dispatch(kernels["count"], grid=1, args=[modes[name].view(np.int32)]),
         ):
-            with pytest.raises(InvalidArgumentError, match=f"cannot (let kernels write|fill) '{name}"):
+            match = f"cannot (let kernels write|fill) '{name}"
+            with pytest.raises(InvalidArgumentError, match=match):
                 use()
 
 
