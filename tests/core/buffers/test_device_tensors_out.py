@@ -104,8 +104,7 @@ def test_work_that_stands_in_the_backlog_is_waited_for_m2(open_probe, monkeypatc
 def test_staged_writes_are_waited_for_m2(open_probe, monkeypatch):
     """M2: the host's part of a transfer, too."""
     device, probe = open_probe(without={"pageable_copies"})
-    where = CUDA
-    monkeypatch.setattr(probe, "dlpack_device", lambda memory: where)
+    monkeypatch.setattr(probe, "dlpack_device", lambda memory: CUDA)
     library = Library(probe.inner)
     size = 1 << 18
     buffer = device.allocate(size)

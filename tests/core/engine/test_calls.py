@@ -5,13 +5,12 @@ from __future__ import annotations
 import asyncio
 import gc
 import threading
-import time
 import weakref
 
 import numpy as np
 import pytest
 from call_harness import WAYS, returning, text_of, until_deferred
-from core_harness import LIMIT, collect_in_threads
+from core_harness import LIMIT, collect_in_threads, wait_until
 
 import hal
 from hal.errors import DeadlineExceededError, OperationError
@@ -168,11 +167,7 @@ def test_a_deferred_call_keeps_and_then_drops_what_it_was_given_q5(device):
     assert reference() is not None
     gate.signal(1)
     call.wait(LIMIT)
-    deadline = time.monotonic() + LIMIT
-    pause = threading.Event()
-    while reference() is not None and time.monotonic() < deadline:
-        pause.wait(0.001)  # whoever signalled drops it after the wake-up
-    assert reference() is None
+    wait_until(lambda: reference() is None)  # whoever signalled drops it after the wake-up
 
 
 # Order

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import gc
 import struct
-import threading
 
 import numpy as np
 import pytest
 from core_harness import LIMIT
+from interop_harness import assert_soon
 
 import hal
 from hal.errors import (
@@ -164,14 +164,7 @@ def test_a_variable_keeps_its_program_m2(open_probe):
     device.trim(1 << 40)
     assert probe.live()["module"] == 1
     del part
-    gc.collect()
-    pause = threading.Event()
-    for _ in range(int(LIMIT * 100)):  # other threads of hal's may be at it
-        device.trim(1 << 40)
-        if "module" not in probe.live():
-            break
-        pause.wait(0.01)
-    assert "module" not in probe.live()
+    assert_soon(device, lambda: "module" not in probe.live())
 
 
 def test_a_view_of_a_variable_outlives_its_device_m2(open_probe):

@@ -266,13 +266,9 @@ def test_a_ctrl_c_ends_it_between_two_parts_o3(staged):
     """O3: no part comes after it, the copy has ended by then, and nothing is left of it."""
     device, probe = staged()
     buffer = device.upload(some(MANY))
-
-    def interrupt():
-        raise KeyboardInterrupt
-
     for name, count in (("copy_to_host", 3), ("synchronize_stream", 4)):
         probe.calls.clear()
-        probe.fail_call(3, interrupt, (name,))
+        probe.fail_call(3, KeyboardInterrupt(), (name,))
         with pytest.raises(KeyboardInterrupt):
             buffer.numpy()
         assert probe.calls["copy_to_host"] == 3
@@ -304,12 +300,8 @@ def test_closing_waits_for_a_copy_that_a_ctrl_c_left_under_way_q6(staged, is_los
     """Q6, O3: two interrupts leave it; closing returns even if its end is unknown."""
     device, probe = staged()
     buffer = device.upload(some(MANY))
-
-    def interrupt():
-        raise KeyboardInterrupt
-
-    probe.fail_call(1, interrupt, ("synchronize_stream",))
-    probe.fail_call(2, interrupt, ("synchronize_stream",))
+    for number in (1, 2):
+        probe.fail_call(number, KeyboardInterrupt(), ("synchronize_stream",))
     with pytest.raises(KeyboardInterrupt):
         buffer.numpy()
     (lane,) = device._lanes

@@ -11,7 +11,7 @@ import threading
 
 import numpy as np
 import pytest
-from core_harness import LIMIT, Latch, Running
+from core_harness import LIMIT, Latch, Running, wait_until
 
 import hal
 from hal.errors import (
@@ -44,15 +44,6 @@ def add_on(device, x, y, kernel=None, **lists):
     """Add x to y on a device."""
     kernel = kernel or device.compile(SOURCE)["add"]
     return device.queue.dispatch(kernel, grid=1, args=(x, y, 64), **lists)
-
-
-def eventually(condition):
-    pause = threading.Event()
-    for _ in range(int(LIMIT * 100)):
-        if condition():
-            return True
-        pause.wait(0.01)
-    return False
 
 
 # Copies
@@ -384,7 +375,7 @@ def test_the_device_that_uses_the_memory_may_close_first_q6(pair):
     assert pending.state == "cancelled"
     x.close()
     gc.collect()
-    assert eventually(lambda: first.statistics().allocations == 0)
+    wait_until(lambda: first.statistics().allocations == 0)
     assert first.close(LIMIT) == ()
     assert one.live() == {}
 

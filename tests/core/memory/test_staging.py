@@ -104,12 +104,7 @@ def test_small_ones_get_pinned_memory_for_the_next_time_m1(staged):
     me = threading.get_ident()
     before = probe.callers["allocate", me]
     device.queue.write(buffer, data).wait(LIMIT)
-    pause = threading.Event()
-    for _ in range(int(LIMIT * 100)):
-        if device._heap.books.has(256 + 1):
-            break
-        device.trim(1 << 40)
-        pause.wait(0.01)
+    wait_until(lambda: device.trim(1 << 40) == 0 and device._heap.books.has(256 + 1))
     device.queue.update(buffer, data[::-1].copy()).wait(LIMIT)
     assert probe.callers["allocate", me] == before
     assert probe.callers["copy_from_host", me] == 1

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import threading
-import time
-
 import pytest
-from core_harness import LIMIT
+from core_harness import wait_until
 
 import hal
 from hal.errors import DeadlineExceededError
@@ -21,12 +18,7 @@ def text_of(submission):
 
 def until_deferred(*submissions):
     """Return once the functions of all have returned; their operations have not ended."""
-    deadline = time.monotonic() + LIMIT
-    pause = threading.Event()
-    for submission in submissions:
-        while "has returned on the host" not in text_of(submission):
-            assert time.monotonic() < deadline, text_of(submission)
-            pause.wait(0.001)
+    wait_until(lambda: all("has returned on the host" in text_of(each) for each in submissions))
 
 
 def returning(value):

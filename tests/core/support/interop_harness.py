@@ -7,7 +7,7 @@ import gc
 import threading
 
 import numpy as np
-from core_harness import LIMIT
+from core_harness import LIMIT, wait_until
 
 DTYPES = ["?", "i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8", "f2", "f4", "f8", "c8", "c16"]
 NUMPY_HAS_VERSIONS = np.lib.NumpyVersion(np.__version__) >= "2.1.0"
@@ -137,14 +137,13 @@ def settle(device):
 
 def assert_soon(device, condition):
     """Give back what was dropped until `condition` holds: other threads of hal's help with it."""
-    pause = threading.Event()
-    for _ in range(int(LIMIT * 100)):
+
+    def holds():
         if not device.closed:
             settle(device)
-        if condition():
-            return
-        pause.wait(0.01)
-    assert condition()
+        return condition()
+
+    wait_until(holds)
 
 
 def closed_buffer(device):
