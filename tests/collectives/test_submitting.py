@@ -83,6 +83,16 @@ def test_a_refused_submission_leaves_the_group_as_it_was_g1(groups):
     hal.wait_all([reduce(each) for each in groups], LIMIT)
 
 
+def test_a_queue_of_another_device_is_told_which_is_whose_g1(groups):
+    first, second = groups
+    buffer = first.device.zeros(4, np.float32)
+    here, there = (repr(each.device).split(" '")[0].removeprefix("<Device ") for each in groups)
+    assert here != there
+    with pytest.raises(InvalidArgumentError) as refused:
+        first.device.queue.all_reduce(buffer, group=second)
+    assert f"rank 1 on {there}, and this queue is of {here};" in str(refused.value)
+
+
 def test_an_interrupted_submission_breaks_the_group_g3(groups, monkeypatch):
     """Nobody knows how far it came, so no rank waits for it."""
 

@@ -42,7 +42,7 @@ def check_group(device: DeviceCore, group: object, kind: str, what: str) -> Part
         raise ArgumentTypeError(message)
     if group.device is not device:
         raise InvalidArgumentError(
-            f"{kind}: the group has rank {group.rank} on {group.device.name}, and {what} is "
+            f"{kind}: the group has rank {group.rank} on {group.device._name}, and {what} is "
             f"of {device._name}; use a queue of the group's device"
         )
     return group
