@@ -144,7 +144,7 @@ class Transfers(Scheduler):
             offset = index_of(offset, "write: offset")
         buffer.check_write(array, is_whole=not offset)
         place = (history, buffer.start + offset)
-        return self._write(buffer.raw, array, lane, place, offset, hold, wait, signal)
+        return self.write_raw(buffer.raw, array, lane, wait, signal, place, offset, hold)
 
     def update(
         self,
@@ -246,30 +246,24 @@ class Transfers(Scheduler):
 
     # For the modules of this package
 
-    def write_raw(
-        self, raw: hal.Buffer, array: object, lane: hal.Queue, wait: Sequence[hal.Submission]
-    ) -> hal.Submission:
-        """Write as `write` does, to a raw buffer whose owner orders the accesses."""
-        return self._write(raw, array, lane, None, wait=wait)
-
     def _new(
         self, lanes: Lanes, size: int, dtype: np.dtype[Any], shape: tuple[int, ...]
     ) -> TrackedBuffer:
         raw = lanes.device.allocate(size, dtype=dtype)
         return TrackedBuffer(self, lanes.track(raw), raw, 0, shape)
 
-    def _write(
+    def write_raw(
         self,
         raw: hal.Buffer,
         array: object,
         lane: hal.Queue,
-        place: Place,
+        wait: Waits,
+        signal: Signals = (),
+        place: Place = None,
         offset: int = 0,
         hold: bool | None = None,  # noqa: FBT001 - as `write` has it
-        wait: Waits = (),
-        signal: Signals = (),
     ) -> hal.Submission:
-        """Write to a raw buffer that is tracked at a place, or ordered by `wait`."""
+        """Write as `write` does to a raw buffer, tracked at a place or ordered by its owner."""
         if isinstance(array, hal.File):
             length = raw.size - offset if array.size is None else array.size
             return self.run(
