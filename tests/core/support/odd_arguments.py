@@ -173,6 +173,7 @@ GOOD = {
     "Recording.copy.target": (lambda w: w.tracked_target, {"buffer"}),
     "Recording.dispatch.args": (lambda w: (w.tracked, 1), {"list", "mapping"}),
     "Recording.fill.value": (lambda w: 1, None),
+    "Recording.dealloca.temporary": (lambda w: w.flow_recording.alloca(64), None),
     "Routine.run.queue": (lambda w: None, {"queue", "text", "none"}),
     "Routine.__call__.n": (lambda w: 1, INTS),
     "Routine.__call__.arguments": (lambda w: 1, None),

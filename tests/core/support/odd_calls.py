@@ -44,7 +44,9 @@ INTERNAL = {
     },
     "Group": {"call_for", "check", "enter", "line_up", "look", "make", "settle", "withdraw"},
     "Routine": {"end"},
-    "TrackedBuffer": {"check_type", "forget_name", "named"},
+    "TrackedBuffer": {
+        *("check_copy", "check_fill", "check_type", "check_write", "forget_name", "named")
+    },
     "PhysicalDevice": {"add", "look"},
     "Signature": {"pack", "check_buffer"},
     "Slots": {"need", "need_value"},
