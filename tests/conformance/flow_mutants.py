@@ -112,8 +112,8 @@ FLOW = (
         ["flow/test_hazards.py::test_raw_and_tracked_buffers_are_not_mixed_q4"],
         (
             "hal.flow.scheduler",
-            "        if lanes is None:\n            names",
-            "        if lanes is None:\n            return self._first\n            names",
+            "        lanes = self._lanes.get(opened)\n",
+            "        lanes = self._lanes.get(opened, self._first)\n",
         ),
     ),
     (
