@@ -40,9 +40,9 @@ COLLECTIVES = (
         "ranks are gathered in the opposite order",
         [f"{RESULTS}test_moves_g2[2]", f"{RESULTS}test_groups_are_split_g4[4]"],
         (
-            NUMERICS,
-            "    return np.concatenate(parts)\n",
-            "    return np.concatenate(parts[::-1])\n",
+            EMBEDDED,
+            "        whole = np.concatenate(parts)\n",
+            "        whole = np.concatenate(parts[::-1])\n",
         ),
     ),
     (
