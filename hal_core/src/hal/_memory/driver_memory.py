@@ -136,11 +136,15 @@ class DriverMemory:
             native.bind()
             self.at_hand = 0
             with contextlib.suppress(HalError):
-                at_rest = [queue._stream for queue in self._context.queues if not queue._ring]
-                for stream in filter(None, [*at_rest, self._stream]):
+                for stream in self._streams_at_rest():
                     native.synchronize_stream(stream)
                 # Bindings refuse numbers that the driver has no type for.
                 native.trim_pool(min(keep, native.info.total_memory))
+
+    def _streams_at_rest(self) -> list[int]:
+        # Not inside of the ``with``: a Ctrl-C in a loop with a condition leaves its lock taken.
+        at_rest = [queue._stream for queue in self._context.queues if not queue._ring]
+        return [stream for stream in (*at_rest, self._stream) if stream]
 
     def close(self) -> None:
         """Close the native device, once."""

@@ -17,6 +17,7 @@ from hal._engine.ending import end, left_behind
 from hal._engine.operation import CANCELLED
 from hal._engine.plan import Payload
 from hal._engine.steps import Step
+from hal._engine.timelines import Work
 from hal._engine.visits import Visit, Visited, closed_before, visits_of
 from hal._memory.core import DeviceCore
 from hal._memory.extent import Extent
@@ -187,10 +188,16 @@ def _refuse_visits(step: Step, host: DeviceContext, _: None) -> None:
     """Cancel the operations that are to visit a device and are not issued; refuse later ones."""
     with timelines.lock:
         host.refuses_visits = True
-        for queue in [queue for guest in list(host.guests) for queue in guest.queues]:
-            for operation in queue._unissued():
-                if _guest_in(operation._resources, host) is not None:
-                    end(operation, CANCELLED, closed_before(host), step.work)
+        for guest in list(host.guests):
+            _cancel_visits(guest, host, step.work)
+
+
+def _cancel_visits(guest: DeviceContext, host: DeviceContext, work: Work) -> None:
+    # Not inside of the ``with``: a Ctrl-C in a loop that ends with an ``if`` leaves the lock taken.
+    for queue in guest.queues:
+        for operation in queue._unissued():
+            if _guest_in(operation._resources, host) is not None:
+                end(operation, CANCELLED, closed_before(host), work)
 
 
 def _find_guests(_: Step, host: DeviceContext, __: None) -> set[DeviceContext]:
