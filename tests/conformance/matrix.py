@@ -90,7 +90,7 @@ def collect():
         return sorted({plain(test["id"]) for test in runner.run("cpu")["tests"]})
 
 
-def observe(patches, mode="auto", tests=(), seconds=SECONDS):
+def observe(patches, tests=(), seconds=SECONDS):
     """Run tests of the suite with patches; return those that failed and those that were run."""
     statuses = {}
     deadline = time.monotonic() + seconds
@@ -104,7 +104,7 @@ def observe(patches, mode="auto", tests=(), seconds=SECONDS):
     with patched(patches) as values, variables(values):
         try:
             for _ in range(STARTS):
-                report = runner.run("cpu", mode=mode, tests=tests, on_event=note)
+                report = runner.run("cpu", tests=tests, on_event=note)
                 states = {test["id"]: test["status"] for test in report["tests"]}
                 tests = [test for test, status in states.items() if status == "not_run"]
                 statuses |= {test: state for test, state in states.items() if state != "not_run"}
@@ -121,7 +121,7 @@ def job(name, tests):
     mutant = find(name)
     begin = time.monotonic()
     with tempfile.TemporaryDirectory() as folder, variables({"TMPDIR": folder}):
-        found = observe((*mutant.patches, *HASTE), mutant.mode, tests)
+        found = observe((*mutant.patches, *HASTE), tests)
     return *found, time.monotonic() - begin
 
 

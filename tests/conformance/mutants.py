@@ -3,7 +3,7 @@
 A mutant is one or a few textual patches that make one mistake, and the tests of
 the suite that must fail for it. The patches are applied as the modules are
 imported, in a child process and in those that it starts; no file is changed.
-The tables are in modules of their own, by what the mistakes are in.
+They stand in the tables of the folder `tables`, by what the mistakes are in.
 
     python tests/conformance/mutants.py NAME [TEST...]   tests of the suite on one mutant, or on
                                                          "all"; by default those named for it
@@ -30,18 +30,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from buffer_mutants import BUFFERS
-from coarse import COARSE
-from collective_mutants import COLLECTIVES
-from dialect_mutants import DIALECT
-from flow_mutants import FLOW
-from host_mutants import HOST
-from memory_mutants import MEMORY
-from native_mutants import NATIVE
-from queue_mutants import QUEUES
-from resource_mutants import RESOURCES
-from semaphore_mutants import SEMAPHORES
-from state_mutants import STATE
+from mutant_tables import read_mutants
 
 from hal_conformance.child import command, environment
 
@@ -133,7 +122,6 @@ class Mutant:
     name: str
     tests: tuple
     patches: tuple
-    mode: str = "auto"
 
 
 @dataclass(frozen=True)
@@ -196,12 +184,12 @@ def patched(patches):
         yield {"HAL_MUTANT": str(chosen), "PYTHONPATH": os.pathsep.join(path)} | plain
 
 
-def run(patches, tests, mode="auto", seconds=SECONDS, *, is_first=True):
+def run(patches, tests, seconds=SECONDS, *, is_first=True):
     """Run tests of the suite on the reference backend with patches; return the `Outcome`."""
     with patched(patches) as variables, tempfile.TemporaryDirectory() as folder:
         report = Path(folder, "report.json")
         arguments = [*(str(SUITE / test) for test in tests), "--hal-backend", "cpu", "--tb=line"]
-        arguments += ["--hal-mode", mode, "--hal-report", str(report)]
+        arguments += ["--hal-report", str(report)]
         begin = time.monotonic()
         died = output = ""
         try:
@@ -219,7 +207,7 @@ def run(patches, tests, mode="auto", seconds=SECONDS, *, is_first=True):
                 died = f"the suite's process was ended by signal {-done.returncode}"
             elif done.returncode == INTERNAL_ERROR and is_first:
                 # pytest itself broke off. If chance had a part in it, it does not do so twice.
-                return run(patches, tests, mode, seconds, is_first=False)
+                return run(patches, tests, seconds, is_first=False)
             elif done.returncode > 1 or not report.exists():
                 # No such test, a module that cannot be imported: that is no mistake found.
                 message = f"pytest exited with {done.returncode}\n{output}"
@@ -237,7 +225,7 @@ def run(patches, tests, mode="auto", seconds=SECONDS, *, is_first=True):
 
 def attempt(mutant, tests=()):
     """Run tests on a mutant once, by default those that are named for it; return the `Outcome`."""
-    return run((*mutant.patches, *HASTE), tests or mutant.tests, mutant.mode)
+    return run((*mutant.patches, *HASTE), tests or mutant.tests)
 
 
 def run_mutant(mutant, attempts=ATTEMPTS):
@@ -261,13 +249,22 @@ def run_mutant(mutant, attempts=ATTEMPTS):
     return outcome
 
 
-MUTANTS = tuple(
-    Mutant(name, tuple(tests), tuple(Patch(*patch) for patch in patches))
-    for name, tests, *patches in (
-        *(*NATIVE, *DIALECT, *SEMAPHORES, *QUEUES, *RESOURCES, *MEMORY, *BUFFERS, *COLLECTIVES),
-        *(*COARSE, *HOST, *STATE, *FLOW),  # those that many tests notice
-    )
+TABLES = (
+    *("native", "dialect", "semaphore", "queue", "resource", "memory", "buffer", "collective"),
+    *("coarse", "host", "state", "flow"),  # those that many tests notice
 )
+
+
+def table(name):
+    """Return the mutants of a table."""
+    found = read_mutants(Path(__file__).parent / "tables" / f"{name}.txt")
+    return [
+        Mutant(name, tests, tuple(Patch(*patch) for patch in patches))
+        for name, tests, patches in found
+    ]
+
+
+MUTANTS = tuple(mutant for name in TABLES for mutant in table(name))
 
 
 def find(name):

@@ -1,4 +1,4 @@
-"""Each of `core_mutants.py` is caught by the tests of the core that are named for it."""
+"""Each mutant of the table `core` is caught by the tests of the core that are named for it."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 from child_processes import run_pytest
-from core_mutants import CORE
-from mutants import ATTEMPTS, Patch, patched
+from mutants import ATTEMPTS, patched, table
 
 TESTS = Path(__file__).parents[1] / "core"
+CORE = table("core")
 
 
 HASTE = {"HAL_TEST_LIMIT": "5"}
@@ -24,17 +24,16 @@ def run(patches, tests, haste=HASTE):
     return done.returncode, done.stdout
 
 
-@pytest.mark.parametrize("mutant", CORE, ids=lambda mutant: mutant[0])
+@pytest.mark.parametrize("mutant", CORE, ids=lambda mutant: mutant.name)
 def test_caught(mutant):
     """In one of a few attempts the tests fail, or the process dies of it; no test is missing."""
-    _, tests, *patches = mutant
     for _ in range(ATTEMPTS):
-        status, output = run(tuple(Patch(*each) for each in patches), tests)
+        status, output = run(mutant.patches, mutant.tests)
         if status != 0:
             break
     assert status == 1 or status < 0, output
 
 
 def test_the_true_core_passes():
-    status, output = run((), sorted({test for _, tests, *_ in CORE for test in tests}), {})
+    status, output = run((), sorted({test for mutant in CORE for test in mutant.tests}), {})
     assert status == 0, output

@@ -26,7 +26,11 @@ def strings(*names: str) -> set[str]:
 
 
 CASES = strings("cases.py", "faults.py", "memory.py", "refusals.py", "shortage.py")
-MUTANTS = strings(*(str(path) for path in (SCHEDULES / "planted").glob("*.py")))
+MUTANTS = {
+    line.removeprefix("= ")
+    for path in (SCHEDULES / "planted").glob("*.txt")
+    for line in path.read_text(encoding="utf-8").splitlines()
+}
 
 
 def is_case(name: str) -> bool:

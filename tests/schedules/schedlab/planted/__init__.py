@@ -6,10 +6,30 @@ so that a mutant cannot rot into a copy of the true core.
 
 from __future__ import annotations
 
-from schedlab.planted.failures import FAILURES
-from schedlab.planted.memory import MEMORY
-from schedlab.planted.order import ORDER
-from schedlab.planted.recordings import RECORDINGS
-from schedlab.planted.waits import WAITS
+from dataclasses import dataclass
+from pathlib import Path
 
-MUTANTS = (*ORDER, *WAITS, *FAILURES, *RECORDINGS, *MEMORY)
+from mutant_tables import read_mutants
+
+from schedlab.loader import Patch
+
+TABLES = ("order", "waits", "failures", "recordings", "memory")
+ANY_LINE = ", at any line"
+"""What a case ends with in a table, if its threads may switch at any line of the core."""
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """Which bug is planted, and which case must find it."""
+
+    name: str
+    case: str
+    patches: tuple
+    lines: bool  # whether threads may switch at any line of the core
+
+
+MUTANTS = tuple(
+    Mutant(name, case.removesuffix(ANY_LINE), tuple(Patch(*p) for p in patches), ANY_LINE in case)
+    for table in TABLES
+    for name, (case,), patches in read_mutants(Path(__file__).with_name(f"{table}.txt"))
+)
