@@ -1,4 +1,4 @@
-"""Define the one tree of errors that hal raises.
+"""The one tree of errors that hal raises.
 
 ::
 
@@ -99,37 +99,37 @@ class HalError(Exception):
 
 
 class InvalidArgumentError(HalError, ValueError):
-    """Report an argument that is out of range or contradicts another."""
+    """An argument that is out of range or contradicts another."""
 
     status = "INVALID_ARGUMENT"
 
 
 class ArgumentTypeError(HalError, TypeError):
-    """Report an argument of the wrong type."""
+    """An argument of the wrong type."""
 
     status = "INVALID_ARGUMENT"
 
 
 class UnimplementedError(HalError, NotImplementedError):
-    """Report a feature that this backend, device or driver version lacks."""
+    """A feature that this backend, device or driver version lacks."""
 
     status = "UNIMPLEMENTED"
 
 
 class ExchangeError(HalError, BufferError):
-    """Report memory that cannot be handed to another library, or taken from it, as asked."""
+    """Memory that cannot be handed to another library, or taken from it, as asked."""
 
     status = "FAILED_PRECONDITION"
 
 
 class NotFoundError(HalError, LookupError):
-    """Report a name (of a kernel, a global, a device) that does not exist."""
+    """A name (of a kernel, a global, a device) that does not exist."""
 
     status = "NOT_FOUND"
 
 
 class FileError(HalError, OSError):
-    """Report a file that cannot be read or written; also a `FileNotFoundError` where that fits.
+    """A file that cannot be read or written; also a `FileNotFoundError` where that fits.
 
     Attributes
     ----------
@@ -149,19 +149,19 @@ class FileError(HalError, OSError):
 
 
 class OutOfMemoryError(HalError, MemoryError):
-    """Report that memory ran out after finished work and caches gave theirs back."""
+    """No memory, even after finished work and caches gave theirs back."""
 
     status = "RESOURCE_EXHAUSTED"
 
 
 class DeadlineExceededError(HalError, TimeoutError):
-    """Report that a wait ran out of time; the text lists what it still waits for."""
+    """A wait that ran out of time; the text lists what it still waits for."""
 
     status = "DEADLINE_EXCEEDED"
 
 
 class CompilationError(HalError):
-    """Report that the compiler refused a kernel's source.
+    """Kernel source that the compiler refused.
 
     Attributes
     ----------
@@ -194,19 +194,19 @@ class CompilationError(HalError):
 
 
 class ClosedError(HalError, ValueError):
-    """Report the use of something closed, or of a parent process's object after a fork."""
+    """The use of something closed, or of a parent process's object after a fork."""
 
     status = "FAILED_PRECONDITION"
 
 
 class CancelledError(HalError):
-    """Report an operation that was cancelled before it was issued."""
+    """An operation that was cancelled before it was issued."""
 
     status = "CANCELLED"
 
 
 class ReentrantCallError(HalError, RuntimeError):
-    """A signal handler or a finaliser that interrupted hal calls what cannot be put off (O3).
+    """A call that cannot be put off, by a signal handler or a finaliser that interrupted hal (O3).
 
     Signals, failures and submissions are put off until hal has let go; what has to
     answer at once, such as a wait or an allocation, raises this and changes nothing.
@@ -216,17 +216,17 @@ class ReentrantCallError(HalError, RuntimeError):
 
 
 class OperationError(HalError):
-    """Report that the device refused or failed one operation; others go on."""
+    """An operation that the device refused or failed; others go on."""
 
     status = "INTERNAL"
 
 
 class WorkFailedError(OperationError):
-    """Report that a kernel broke a rule that the device checks: what it wrote is undefined."""
+    """A kernel that broke a rule which the device checks: what it wrote is undefined."""
 
 
 class DeviceLostError(HalError):
-    """Report that the native context is gone: every unretired operation on it failed.
+    """A native context that is gone: every unretired operation on it failed.
 
     Attributes
     ----------
@@ -240,19 +240,19 @@ class DeviceLostError(HalError):
 
 
 class ProcessLostError(HalError):
-    """Report that another process has ended without closing what it shared with this one."""
+    """Another process that ended without closing what it shared with this one."""
 
     status = "UNAVAILABLE"
 
 
 class SemaphoreFailedError(HalError):
-    """Report a semaphore failed with an error that is no HalError; that one is the cause."""
+    """A semaphore that was failed with an error that is no HalError; that is the cause."""
 
     status = "ABORTED"
 
 
 class CollectiveError(HalError):
-    """Report that a group of ranks is broken: its unended work failed, and no more is done.
+    """A group of ranks that is broken: its unended work failed, and it does no more.
 
     Attributes
     ----------
@@ -279,19 +279,19 @@ class CollectiveError(HalError):
 
 
 class CollectiveMismatchError(CollectiveError, ValueError):
-    """Report that ranks submitted different operations, sizes or types in the same place."""
+    """Different operations, sizes or types that ranks submitted in the same place."""
 
     status = "INVALID_ARGUMENT"
 
 
 class CollectiveTimeoutError(CollectiveError, TimeoutError):
-    """Report that an operation did not end within the time-out of its group."""
+    """An operation that did not end within the time-out of its group."""
 
     status = "DEADLINE_EXCEEDED"
 
 
 class RendezvousError(CollectiveError, TimeoutError):
-    """Report that not all ranks of a group came to make it, or that they do not fit together."""
+    """Ranks of a group that did not all come to make it, or that do not fit together."""
 
     status = "DEADLINE_EXCEEDED"
 
@@ -303,16 +303,16 @@ class BackendError(HalError):
 
 
 class BackendNotFoundError(BackendError, LookupError):
-    """Report that no plugin of that name is installed."""
+    """A name of which no backend's plugin is installed."""
 
     status = "NOT_FOUND"
 
 
 class BackendUnavailableError(BackendError):
-    """Report that a plugin is installed, but its driver or device is not here."""
+    """A plugin that is installed, but whose driver or device is not here."""
 
 
 class PluginError(BackendError):
-    """Report that a plugin is installed and broken; the cause is chained."""
+    """A plugin that is installed and broken; the cause is chained."""
 
     status = "INTERNAL"

@@ -253,7 +253,7 @@ def _break_off(
         work.append((DROP, operation._dependencies))
         operation._dependencies = None
         if lost is not None:
-            # Who sees that it has failed sees that the device is lost; the rest fails after it.
+            # Set first: whoever sees the failure must see the loss. The rest fails after it.
             queue._context.lost = queue._context.lost or lost
             work.append((CHANGE, (lose, queue._context, lost)))
         finish(operation, FAILED, failure, work)

@@ -5,13 +5,13 @@ words of 64 bits: the number that the device has written, the number of the last
 event that has the last record in their place, and whether it has to be a native one. Its handle is
 the address of the first word, where C finds them, too (`hal_core/speedups/calls.c`).
 
-To record is to have the stream write the next number, to wait is to have it wait for that, and to
-ask is to read it. Two writes of one event are never under way at once, whoever has given it
-back: a late one would undo the other. A record is native then.
+Recording has the stream write the next number, waiting has a stream wait for that number, and
+asking reads it. An event may be recorded again while an earlier write of it is still under way; the
+late write would undo the new one, so that record is a native one.
 
-Streams of other libraries and devices get native events only. They may be captured, and they may
-wait longer than the device is open, whose memory this is. A native error is looked for now and
-then: a number that never comes does not tell why.
+Streams of other libraries and devices get native events only: they may be captured, and they may
+wait longer than the device is open that owns this memory. The driver is asked for an error now and
+then, because a number that never comes gives no reason.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _BYTES: Final = 4096 * _EVENT_BYTES
 the middle of a submission might block."""
 
 _LOOK_SECONDS: Final = 1e-3
-"""How long nobody asks the driver whether the device still works."""
+"""The least time between two questions to the driver whether the device still works."""
 
 _PROBE_SECONDS: Final = 5.0
 _ADVICE: Final = "leave the parameter out, or give semaphores=events"
@@ -186,8 +186,8 @@ class MemoryEvents:
     def _relay_for(self, operation: Operation) -> _Relay:
         """Return a relay that waits for nothing that may end after an operation; with the lock.
 
-        Behind the wait for another queue's operation, or a later one, whoever waits would wait for
-        that too, and perhaps for what the host does after this one.
+        A relay that waits for another queue, or for a later operation, would hold up its user
+        until that ends, too, which may need what the host does only after this operation.
         """
         queue, sequence = operation._queue._id, operation._sequence
         relays = self._relays
@@ -205,9 +205,9 @@ class MemoryEvents:
         return relay
 
     def works(self) -> bool:
-        """Return whether a write of one stream ends another one's wait, and the host sees one.
+        """Try whether one stream's write ends another one's wait, and whether the host sees one.
 
-        If not, the driver may never end the two.
+        If not, the two may never end, and the device is not used.
         """
         native, first, second = self._native, *self._free[:2]
         writer, waiter = self._relays[0].stream, self._watch.stream

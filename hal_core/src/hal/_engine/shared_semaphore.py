@@ -143,14 +143,16 @@ class Link:
         semaphore, region = self._semaphore(), self.region
         if semaphore is None or semaphore._value >= value or semaphore._failure is not None:
             return
-        region.set_awake(1)  # spares the other process a ring; a second thread's end is no harm
+        region.set_awake(1)  # spares other processes a ring; another thread may end it, harmlessly
         try:
             for _ in range(_SPINS):
                 if region.value() >= value:
                     break
         finally:
             region.set_awake(0)
-        with self._lock:  # whoever saw the thread awake, and rang no bell, has published by then
+        with self._lock:
+            # A memory barrier: a process that still saw the thread awake, and so rang no bell, has
+            # published before the value is read here.
             pass
         self.take()
 
@@ -201,7 +203,7 @@ class Link:
     def _go_on(self, _: SharedSemaphore | None) -> None:
         """Publish, and wait for the next value; on the dispatcher.
 
-        The semaphore is given to live until then: its user may have dropped it meanwhile.
+        The argument keeps the semaphore alive until then: its user may have dropped it.
         """
         self.expect()
         self.publish()

@@ -84,8 +84,8 @@ class Submission(Operation):
 
         Never blocks. Any thread may call it, any number of times. A signal handler or a finaliser
         that interrupts a call of hal's on its thread gets False: the operation is cancelled when
-        that call ends, if it can be then (O3). So is one that a thread is
-        just issuing, and which finds no memory or no room.
+        that call ends, if it can be then (O3). The same holds for an operation that
+        another thread is issuing: it is cancelled if it finds no memory or no room.
         """
         if self._state >= DONE:
             return self._state == CANCELLED

@@ -24,7 +24,11 @@ _calling: set[int] = set()
 
 
 def call(function: Callable[..., object], *arguments: Any) -> tuple[Timepoint, ...]:  # noqa: ANN401 - the user's
-    """Call a host function, whose own waits exclude its operation; return what that awaits then."""
+    """Call a host function; return the timepoints that its operation ends with.
+
+    Functions of hal's that it calls and that wait for earlier work leave its operation out
+    (`wait_before`).
+    """
     thread = sync.get_ident()
     _calling.add(thread)
     try:
@@ -45,10 +49,10 @@ def wait_idle(queues: list[StreamQueue], timeout: float | None) -> None:
 
 
 def wait_before(context: DeviceContext, timeout: SupportsFloat | None, what: str) -> None:
-    """Do as `wait_idle` for all queues of a context.
+    """Wait as `wait_idle` does, for all queues of a context; the error says that `what` has waited.
 
     In a host function this waits for nothing: its own operation, and what stands behind it,
-    cannot end before it does. The error says that `what` has waited.
+    cannot end before it does.
     """
     seconds = None if timeout is None else as_seconds(timeout)
     operations = _unended(context.queues)
@@ -77,7 +81,7 @@ def _unended(queues: list[StreamQueue]) -> list[Submission]:
 
 
 def _last_of(queue: StreamQueue) -> list[Operation]:
-    """Return such operations of one queue; under the lock."""
+    """Return the operations of one queue after whose ends it is idle; under the lock."""
     operations: list[Operation] = [*queue._unissued(), *queue._hosts]
     for operation in reversed(queue._ring):
         if operation._state == ISSUED and isinstance(operation, Submission):

@@ -2,10 +2,10 @@
 
 Most waits are for work that was submitted just now and ends within microseconds, so a waiter
 first asks the event of the operation that it waits for, for 100 microseconds, letting other
-threads run: that needs no registration and no list (`spin_for`). One that is not served by
-then asks the smallest covering point of every queue that has one, and after 100 microseconds
-more it naps in between, for at most 10 milliseconds. One waiter at a time asks for a queue, its
-*leader*: were there more, they would take the interpreter lock from the one that retires.
+threads run: that needs no registration and no list (`spin_for`). If that was in vain, it asks the
+smallest covering point of every queue that has one, and after 100 microseconds more it naps in
+between, for at most 10 milliseconds. One waiter at a time asks for a queue, its *leader*: were
+there more, they would take the interpreter lock from the one that retires.
 
 Then, or at once if there is nothing to ask, it registers, has the progress thread
 notified of what is recorded, and sleeps at a gate of its own until that opens or its
@@ -45,7 +45,7 @@ A driver's call releases the interpreter lock by itself.
 """
 
 _NAP_SECONDS: Final = 10e-3
-"""How long it keeps asking after naps before it is notified: a few times a notification's cost.
+"""How long a waiter asks and naps before it has itself notified: a few notifications' cost.
 
 A driver's thread wakes the progress thread, which wakes the waiter: 20 microseconds
 each on an idle processor, and ten times that on a virtual machine.
