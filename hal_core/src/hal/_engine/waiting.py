@@ -71,8 +71,11 @@ def spin_for(timeline: Timeline, value: int, timeout: SupportsFloat | None) -> N
 
 def spin_for_operation(operation: Operation, timeout: SupportsFloat | None) -> None:
     """Ask an operation that is on a stream, unless another thread asks for its queue."""
-    limit = _POLL_SECONDS if timeout is None else min(as_seconds(timeout), _POLL_SECONDS)
-    progress.act(_spin, operation, limit)
+    progress.act(_spin, operation, _limit(timeout))
+
+
+def _limit(timeout: SupportsFloat | None) -> float:
+    return _POLL_SECONDS if timeout is None else min(as_seconds(timeout), _POLL_SECONDS)
 
 
 def _spin(step: Step, operation: Operation, seconds: float) -> None:
