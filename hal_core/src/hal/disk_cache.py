@@ -50,25 +50,18 @@ class DiskCache:
         A directory that belongs to another user, or that others may write to, is not
         used.
         """
-        chosen = os.environ.get("HAL_CACHE_DIR", "")
-        if chosen:
-            root = chosen
-        else:
+        root = os.environ.get("HAL_CACHE_DIR", "")
+        if not root:
             base = os.environ.get("XDG_CACHE_HOME", "")
             # The specification says to ignore relative paths.
-            if os.path.isabs(base):
-                root = os.path.join(base, "hal")
-            else:
-                root = os.path.expanduser("~/.cache/hal")
-                if root.startswith("~"):
-                    return None  # this user has no home
+            has_base = os.path.isabs(base)
+            root = os.path.join(base, "hal") if has_base else os.path.expanduser("~/.cache/hal")
+            if root.startswith("~"):
+                return None  # this user has no home
         directory = os.path.join(os.path.abspath(root), self._name)
         try:
-            try:
-                about = os.lstat(directory)
-            except FileNotFoundError:
-                os.makedirs(directory, mode=0o700, exist_ok=True)
-                about = os.lstat(directory)
+            os.makedirs(directory, mode=0o700, exist_ok=True)
+            about = os.lstat(directory)
         except OSError:
             return None
         return directory if stat.S_ISDIR(about.st_mode) and _is_private(about) else None

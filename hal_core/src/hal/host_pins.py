@@ -74,7 +74,7 @@ class HostPins:
         already says what to do then.
         """
         with steps.unheld(self._lock):
-            found = self._find(address, size)
+            found = next((each for each in self._ranges if each.holds(address, size)), None)
             if found is None:
                 found = _Range(address, size, self._register(address, size, register))
                 self._ranges.append(found)
@@ -85,10 +85,6 @@ class HostPins:
         except BaseException:
             self.unpin(user, address)
             raise
-
-    def _find(self, address: int, size: int) -> _Range | None:
-        """Return a range that holds all of another."""
-        return next((each for each in self._ranges if each.holds(address, size)), None)
 
     def _register(
         self, address: int, size: int, register: Callable[[], Undo | None]
