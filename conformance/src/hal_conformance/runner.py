@@ -26,7 +26,7 @@ Event = dict[str, Any]
 """What is told: ``{"tests": ids}`` once, ``{"started": id}`` and
 ``{"ended": id, "status": ..., "reason": ...}`` for each test, ``{"report": report}`` at the end."""
 
-_SILENCE_SECONDS: Final = 90.0
+_SILENCE_SECONDS: Final = 300.0
 """How long the suite may tell nothing: three times what a test may take."""
 
 

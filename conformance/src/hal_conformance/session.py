@@ -21,7 +21,7 @@ __all__ = ["BENCH", "FAILED", "SUITE", "TIME_LIMIT", "Session"]
 
 SUITE: Final = Path(__file__).parent / "suite"
 
-TIME_LIMIT: Final = 30
+TIME_LIMIT: Final = 100
 """Seconds that one test may take, if it does not say otherwise."""
 
 BENCH: Final = pytest.StashKey[Bench]()

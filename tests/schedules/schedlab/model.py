@@ -15,43 +15,32 @@ from schedlab.programs import SCRATCH
 class State:
     """One state of the machine."""
 
-    __slots__ = (
-        "buffers", "callbacks", "closed", "counters", "deps", "failed", "must", "order", "promised",
-        "reserved", "results", "status", "values", "written",
-    )  # fmt: skip
+    maps = (
+        "values",
+        "reserved",
+        "failed",
+        "status",
+        "deps",
+        "order",
+        "promised",
+        "buffers",
+        "callbacks",
+    )
+    sets = ("closed", "must", "written")
+    __slots__ = (*maps, *sets, "counters", "results")
 
     def copy(self):
         new = State()
-        new.values = dict(self.values)
-        new.reserved = dict(self.reserved)
-        new.failed = dict(self.failed)
-        new.status = dict(self.status)
-        new.deps = dict(self.deps)
-        new.order = dict(self.order)
-        new.promised = dict(self.promised)
-        new.buffers = dict(self.buffers)
-        new.callbacks = dict(self.callbacks)
-        new.closed = set(self.closed)
-        new.must = set(self.must)
-        new.written = set(self.written)
+        for name in (*self.maps, *self.sets):
+            setattr(new, name, getattr(self, name).copy())
         new.counters = list(self.counters)
         new.results = [list(r) for r in self.results]
         return new
 
     def key(self):
         return (
-            tuple(sorted(self.values.items())),
-            tuple(sorted(self.reserved.items())),
-            tuple(sorted(self.failed.items())),
-            tuple(sorted(self.status.items())),
-            tuple(sorted(self.deps.items())),
-            tuple(sorted(self.promised.items())),
-            tuple(sorted((k, tuple(v)) for k, v in self.order.items())),
-            tuple(sorted(self.buffers.items())),
-            tuple(sorted(self.callbacks.items())),
-            frozenset(self.closed),
-            frozenset(self.must),
-            frozenset(self.written),
+            *[tuple(sorted(getattr(self, name).items())) for name in self.maps],
+            *[frozenset(getattr(self, name)) for name in self.sets],
             tuple(self.counters),
             tuple(tuple(r) for r in self.results),
         )
@@ -68,19 +57,14 @@ class Model:
     def outcomes(self, limit=400_000):
         """Return the set of allowed outcomes."""
         start = State()
+        start.failed, start.deps, start.promised, start.callbacks = {}, {}, {}, {}
+        start.closed, start.must, start.written = set(), set(), set()
         names = (*self.program.semaphores, *self.ops)
         start.values = dict.fromkeys(names, 0)
         start.reserved = dict.fromkeys(names, 0)
-        start.failed = {}
         start.status = dict.fromkeys(self.ops, "absent")
-        start.deps = {}
         start.order = dict.fromkeys(self.program.queues, ())
-        start.promised = {}
         start.buffers = dict.fromkeys(self.program.buffers, 0)
-        start.callbacks = {}
-        start.closed = set()
-        start.must = set()
-        start.written = set()  # what has run and is not retired
         start.counters = [0] * len(self.threads)
         start.results = [[] for _ in self.threads]
         seen = set()

@@ -25,10 +25,10 @@ SEED: Final = int(os.environ.get("HAL_CONFORMANCE_SEED", "0"))
 
 DEFAULT: Final = 100
 STEPS: Final = 40
-BUDGET: Final = 0.5 * TIME_LIMIT
+BUDGET: Final = 0.15 * TIME_LIMIT
 """Seconds after which no more programs are begun, on a slow device, if nobody asked for more."""
 
-SHRINKING: Final = 0.1 * TIME_LIMIT
+SHRINKING: Final = 0.03 * TIME_LIMIT
 """Seconds to look for a shorter program that fails as well."""
 
 

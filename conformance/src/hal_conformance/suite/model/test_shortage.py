@@ -18,7 +18,7 @@ from hal_conformance.suite.support import LIMIT, OpenDevice
 PROGRAMS: Final = int(os.environ.get("HAL_CONFORMANCE_PROGRAMS", "0"))
 SEED: Final = int(os.environ.get("HAL_CONFORMANCE_SEED", "0"))
 DEFAULT: Final = 60
-BUDGET: Final = 0.3 * TIME_LIMIT
+BUDGET: Final = 0.09 * TIME_LIMIT
 """Seconds after which no more programs are begun, if nobody asked for more."""
 
 
