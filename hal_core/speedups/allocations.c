@@ -14,26 +14,25 @@
 #include "arguments.h"
 #include "issue.h"
 
-/* Numbers of the books that change, made before anything has changed. */
+/* Numbers of the books that change, made before anything has changed; NULL for what stays. */
 struct numbers {
-  PyObject *now, *held, *pooled, *unused, *total; /* bytes in use of device memory; of all kinds together */
+  PyObject *now, *held, *pooled, *unused, *peak; /* bytes in use of device memory; of all kinds together */
 };
 
-static PyObject *sum(PyObject *number, long long more) {
-  return PyLong_FromLongLong(PyLong_AsLongLong(number) + more);
+/* Make the sum of a number and `more`; false if that failed. */
+static bool add(PyObject **sum, PyObject *number, long long more) {
+  return !more || (*sum = PyLong_FromLongLong(PyLong_AsLongLong(number) + more));
 }
 
 /* Count `more` bytes as in use: `pooled` of the driver's pool, or what was `unused` of segments. */
 static bool count(struct numbers *self, PyObject *books, long long more, long long pooled, long long unused) {
-  PyObject *now = get(books, Books_now);
+  PyObject *now = get(books, Books_now), *peak = get(books, Books_peak);
   long long total = more;
   for (Py_ssize_t i = 0; i < PyList_GET_SIZE(now); i++) total += PyLong_AsLongLong(PyList_GET_ITEM(now, i));
-  self->now = sum(PyList_GET_ITEM(now, 0), more);
-  self->held = sum(get(books, Books_held), pooled);
-  self->pooled = sum(get(books, Books_pooled), pooled);
-  self->unused = sum(get(books, Books_unused), unused);
-  self->total = PyLong_FromLongLong(total);
-  return self->now && self->held && self->pooled && self->unused && self->total;
+  long long above = total - PyLong_AsLongLong(peak);
+  return add(&self->now, PyList_GET_ITEM(now, 0), more) && add(&self->held, get(books, Books_held), pooled) &&
+         add(&self->pooled, get(books, Books_pooled), pooled) && add(&self->unused, get(books, Books_unused), unused) &&
+         add(&self->peak, peak, above > 0 ? above : 0);
 }
 
 static void forget(struct numbers *self) {
@@ -41,7 +40,7 @@ static void forget(struct numbers *self) {
   Py_CLEAR(self->held);
   Py_CLEAR(self->pooled);
   Py_CLEAR(self->unused);
-  Py_CLEAR(self->total);
+  Py_CLEAR(self->peak);
 }
 
 static void put_first(PyObject *list, PyObject *number) {
@@ -55,12 +54,12 @@ static bool is_less(PyObject *one, PyObject *other) {
 }
 
 static void publish(const struct numbers *self, PyObject *books) {
-  put(books, Books_held, Py_NewRef(self->held));
-  put(books, Books_pooled, Py_NewRef(self->pooled));
-  put(books, Books_unused, Py_NewRef(self->unused));
+  if (self->held) put(books, Books_held, Py_NewRef(self->held));
+  if (self->pooled) put(books, Books_pooled, Py_NewRef(self->pooled));
+  if (self->unused) put(books, Books_unused, Py_NewRef(self->unused));
   put_first(get(books, Books_now), self->now);
   if (is_less(PyList_GET_ITEM(get(books, Books_peaks), 0), self->now)) put_first(get(books, Books_peaks), self->now);
-  if (is_less(get(books, Books_peak), self->total)) put(books, Books_peak, Py_NewRef(self->total));
+  if (self->peak) put(books, Books_peak, Py_NewRef(self->peak));
 }
 
 /* Return whether the books are whole, and no limit counts; under their lock. */

@@ -5,11 +5,11 @@
 
 /* Calls(*table): the fields of a CallTable in their order, which the core has checked. */
 static PyObject *calls_new(PyTypeObject *type, PyObject *args, PyObject *keywords) {
-  unsigned long long at[22];
+  unsigned long long at[23];
   if (has_keywords(type, keywords)) return NULL;
-  if (!PyArg_ParseTuple(args, "KKKKKKKKKKKKKKKKKKKKKK", &at[0], &at[1], &at[2], &at[3], &at[4], &at[5], &at[6],
+  if (!PyArg_ParseTuple(args, "KKKKKKKKKKKKKKKKKKKKKKK", &at[0], &at[1], &at[2], &at[3], &at[4], &at[5], &at[6],
                         &at[7], &at[8], &at[9], &at[10], &at[11], &at[12], &at[13], &at[14], &at[15],
-                        &at[16], &at[17], &at[18], &at[19], &at[20], &at[21]))
+                        &at[16], &at[17], &at[18], &at[19], &at[20], &at[21], &at[22]))
     return NULL;
   struct calls *self = (struct calls *)type->tp_alloc(type, 0);
   if (!self) return NULL;
@@ -32,6 +32,7 @@ static PyObject *calls_new(PyTypeObject *type, PyObject *args, PyObject *keyword
   *(void **)&self->copy = (void *)(uintptr_t)at[19];
   *(void **)&self->synchronize_stream = (void *)(uintptr_t)at[20];
   *(void **)&self->make_current = (void *)(uintptr_t)at[21];
+  *(void **)&self->query_stream = (void *)(uintptr_t)at[22];
   return (PyObject *)self;
 }
 
@@ -126,9 +127,22 @@ bool settle_all(PyObject *queues) {
   return is_done;
 }
 
+/* Ask an event, or the stream. */
+static int query(const struct calls *calls, int (*function)(void *), void *handle) {
+  int mode = begin_relaxed(calls);
+  if (mode < 0) return -1;
+  int status = function(handle);
+  end_relaxed(calls, mode);
+  return status;
+}
+
+int ask_stream(const struct calls *calls, PyObject *event) {
+  return query(calls, calls->query_stream, pointer(get(event, Event_due), StreamQueue__stream));
+}
+
 int ask(const struct calls *calls, PyObject *operation) {
   PyObject *found = get(operation, Operation__event);
-  if (!settle(found)) return -1;
+  if (!is_none(found, Event_due)) return ask_stream(calls, found);
   void *event = pointer(found, Event_handle);
   if (calls->write_value) {
     const struct words *words = event;
@@ -136,9 +150,5 @@ int ask(const struct calls *calls, PyObject *operation) {
       return __atomic_load_n(&words->done, __ATOMIC_ACQUIRE) >= words->last ? 0 : calls->not_ready;
     event = (void *)(uintptr_t)words->native;
   }
-  int mode = begin_relaxed(calls);
-  if (mode < 0) return -1;
-  int status = calls->query_event(event);
-  end_relaxed(calls, mode);
-  return status;
+  return query(calls, calls->query_event, event);
 }

@@ -84,9 +84,10 @@ static bool is_low(const struct issue *self) {
   PyObject *queues = get(self->context, DeviceContext_queues);
   Py_ssize_t count = PyList_GET_SIZE(queues);
   if (!count || count > MANY) return false; /* none: it is closed */
+  if (needed <= half / count) return true;
   long long others = -in_flight(self->queue);
   for (Py_ssize_t i = 0; i < count; i++) others += in_flight(PyList_GET_ITEM(queues, i));
-  return needed <= half / count || needed <= half - others;
+  return needed <= half - others;
 }
 
 /* Whether a native call may block: others fill the stream, too, or it is full enough. */
@@ -281,24 +282,51 @@ static bool has(PyObject *resources, PyObject *storage) {
 }
 
 /* Return whether nobody sees that an operation seems to end only with the next one: it signals nothing, and its
- * handle is gone, or it is the alloca of what the next one uses, whose handle the buffer has. */
-static bool is_unobserved(PyObject *operation, PyObject *next) {
+ * handle is gone, or it is the alloca of what the next one uses, whose handle the buffer has. What waits for another
+ * stream may take for ever: memory of what is in front of it comes back before (M1). */
+static bool is_unobserved(PyObject *operation, const struct issue *self) {
   if (PyTuple_GET_SIZE(get(operation, Operation__signals))) return false;
-  if (Py_REFCNT(operation) == 1) return true; /* the ring's */
-  if (get(operation, Operation__kind) != names_of.alloca) return false;
-  return has(get(next, Operation__resources), get(operation, Operation__resources));
+  if (self->awaited_count && !is_none(operation, Operation__resources)) return false;
+  Py_ssize_t known = 1; /* the ring's reference */
+  PyObject *storage = get(operation, Operation__resources);
+  if (Py_TYPE(storage) == engine.Transient && get(storage, Storage_source) == operation) {
+    if (has(get(self->operation, Operation__resources), storage)) return true;
+    known++;
+  }
+  return Py_REFCNT(operation) == known;
 }
 
-/* Return whether an event that was put off may be recorded behind the next operation. */
-static bool may_lie_behind(PyObject *event, PyObject *ring, PyObject *next) {
-  enum { MOST = 8 };
-  for (Py_ssize_t i = 1; i <= PyObject_Length(ring); i++) {
-    PyObject *operation = i <= MOST ? entry_of(ring, -i) : NULL;
-    if (!operation) return false;
-    if (get(operation, Operation__event) != event) break;
-    if (!is_unobserved(operation, next)) return false;
+/* Return whether an operation ends with the one before it. */
+static bool takes_no_time(const struct issue *self, const struct native_call *call) {
+  if (self->awaited_count) return false;
+  return call->kind == CALL_NONE || call->kind == CALL_ALLOCATE || call->kind == CALL_FREE;
+}
+
+/* Return whether an event that was put off may be recorded behind the next operation, too. Few share one, and fewer
+ * where a stream takes few: they give their room back together, and nobody can tell how far the stream is among
+ * them. Allocas and deallocas that filled the room with one event had Python make the next, at 20 times the cost. */
+static bool may_lie_behind(PyObject *event, const struct issue *self, const struct native_call *call) {
+  enum { MOST = 8, MOST_AT_ONCE = 32 };
+  bool is_at_once = takes_no_time(self, call);
+  long long count = number(event, Event_count); /* of operations: whoever else counts has it recorded (`Event.hold`) */
+  if (count >= (is_at_once ? MOST_AT_ONCE : MOST) || (count + 1) * MOST > number(self->queue, StreamQueue__limit))
+    return false;
+  for (Py_ssize_t i = 1; i <= count && !is_at_once; i++) {
+    PyObject *operation = entry_of(get(self->queue, StreamQueue__ring), -i);
+    if (!operation || !is_unobserved(operation, self)) return false;
   }
   return true;
+}
+
+/* Return whether the event of an operation may be put off. Not where only events can be asked: on the CPU they tell
+ * of work that fails alone. */
+static bool may_put_off(const struct issue *self, const struct native_call *call) {
+  if (!self->calls->query_stream) return false;
+  switch (call->kind) {
+    case CALL_NONE: case CALL_ALLOCATE: case CALL_FREE: return true;
+    case CALL_NODES: case CALL_GATHER: return false; /* one event for many launches, or for a call that may block */
+    default: return !self->is_kept && !PyTuple_GET_SIZE(self->signals); /* others can see its end */
+  }
 }
 
 /* Find out how the end of an operation is marked. One that enqueues nothing ends with the operation before. An event
@@ -308,14 +336,11 @@ static bool choose_mark(const struct issue *self, const struct native_call *call
   bool is_shown = is_true(self->queue, StreamQueue__shown); /* work of others may stand in between */
   PyObject *last = is_shown ? NULL : entry_of(get(self->queue, StreamQueue__ring), -1);
   PyObject *event = last ? get(last, Operation__event) : NULL;
-  bool is_due = event && !is_none(event, Event_due), is_same = event && self->is_empty && !self->awaited_count;
-  bool may_put_off = self->is_empty || call->kind == CALL_ALLOCATE || call->kind == CALL_FREE;
-  /* Not on the CPU, where work that fails alone is told of by its event. */
-  may_put_off = may_put_off && self->calls->free_async && !self->calls->write_value;
-  bool is_behind = is_due && !self->lets_go && ((may_put_off && !self->awaited_count) ||
-                   may_lie_behind(event, get(self->queue, StreamQueue__ring), self->operation));
+  bool is_due = event && !is_none(event, Event_due);
+  bool is_behind = is_due && !self->lets_go && may_lie_behind(event, self, call);
+  bool is_same = event && self->is_empty && !self->awaited_count && (is_behind || !is_due);
   if (is_same || is_behind) mark->event = event;
-  mark->is_recorded = !is_same && (!may_put_off || is_shown || self->lets_go);
+  mark->is_recorded = !is_same && (is_shown || self->lets_go || !may_put_off(self, call));
   return mark->event || !is_due || settle(event);
 }
 
@@ -416,6 +441,7 @@ static void publish(struct issue *self, PyObject *event, PyObject *sequence, PyO
 void release_event(PyObject *context, PyObject *event) {
   count(event, -1);
   if (number(event, Event_count)) return;
+  put(event, Event_due, Py_NewRef(Py_None)); /* the stream has told, and the event need not be recorded any more */
   PyObject *pool = get(get(context, DeviceContext_events), EventPool__free);
   if (PyList_Append(pool, event) < 0) PyErr_Clear(); /* one event less */
 }

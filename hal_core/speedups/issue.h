@@ -24,6 +24,7 @@ struct issue {
   bool is_empty; /* nothing is enqueued but waits and an event */
   bool has_lock; /* the timeline lock is held */
   bool blocks;   /* its native call may block on any stream */
+  bool is_kept;  /* tracked memory will refer to the operation */
 
   /* For native calls that may block, and let the interpreter lock go */
   bool lets_go;

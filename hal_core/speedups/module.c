@@ -50,6 +50,16 @@ static PyObject *settle_one(PyObject *module, PyObject *event) {
   return PyBool_FromLong(settle(event));
 }
 
+/* ask(event): whether the stream has ended all that an event was put off for; None if Python is to ask the event. */
+static PyObject *ask_one(PyObject *module, PyObject *event) {
+  (void)module;
+  PyObject *queue = get(event, Event_due);
+  const struct calls *calls = queue == Py_None ? NULL : calls_of(queue);
+  int status = calls ? ask_stream(calls, event) : -1;
+  if (!calls || (status && status != calls->not_ready)) Py_RETURN_NONE;
+  return PyBool_FromLong(!status);
+}
+
 /* settle_all(queues): record those that were put off on queues. */
 static PyObject *settle_each(PyObject *module, PyObject *queues) {
   (void)module;
@@ -57,6 +67,7 @@ static PyObject *settle_each(PyObject *module, PyObject *queues) {
 }
 
 static PyMethodDef functions[] = {
+    {"ask", ask_one, METH_O, PyDoc_STR("Ask the stream for an event that was put off.")},
     {"install", install, METH_VARARGS, PyDoc_STR("Take over the engine's classes and constants.")},
     {"install_flow", install_tracking, METH_VARARGS, PyDoc_STR("Take over hal.flow's classes.")},
     {"install_groups", install_gathering, METH_VARARGS, PyDoc_STR("Take over hal.collectives' classes.")},

@@ -129,6 +129,7 @@ struct calls {
   int (*copy)(uintptr_t target, uintptr_t source, size_t size, void *stream);
   int (*synchronize_stream)(void *stream);
   int (*make_current)(void *context);
+  int (*query_stream)(void *stream); /* no event is put off without */
   int users; /* threads that are in one of them without the interpreter lock */
 };
 extern PyTypeObject calls_type;
@@ -142,22 +143,26 @@ struct calls *usable_calls(PyObject *found);
 int begin_relaxed(const struct calls *calls);
 void end_relaxed(const struct calls *calls, int mode);
 
-/* Record an event, have a stream wait for one, and ask the one of an operation that has not retired;
+/* Record an event, have a stream wait for one, and ask whether an operation that has not retired is complete;
  * the status is the driver's, or -1. */
 int record(const struct calls *calls, void *event, void *stream);
 int wait_for(const struct calls *calls, void *stream, void *event);
 int ask(const struct calls *calls, PyObject *operation);
 
-/* An event behind allocas and deallocas is *put off* (`Event.due`): the next work on the stream has it
- * recorded behind itself, or whoever needs it has it recorded where the stream is then. To record an event
- * costs as much as to allocate. Only the last operations of a ring have one that is put off, and only while
- * few launches are in flight, so that to record it with the interpreter lock kept does not block. */
+/* The event behind an operation is *put off* (`Event.due`): later work on the stream has it recorded behind itself,
+ * or whoever lets something wait for it has it recorded where the stream is then. To record an event costs as much as
+ * to allocate. Only the last operations of a ring have one that is put off, and only while few launches are in
+ * flight, so that to record it with the interpreter lock kept does not block. So whoever asks whether such an
+ * operation is complete asks the stream: an event that was recorded only for that would not be complete yet. */
 
 /* Record an event that was put off, which may be done at any time; false if that failed. */
 bool settle(PyObject *event);
 
 /* The same for the last operations of queues, before something that may fill streams. */
 bool settle_all(PyObject *queues);
+
+/* Ask the stream for an event that was put off, as `ask` does. */
+int ask_stream(const struct calls *calls, PyObject *event);
 
 /* A handle of the driver's, from a slot. */
 void *pointer(PyObject *object, enum slot slot);

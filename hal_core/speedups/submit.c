@@ -91,7 +91,7 @@ enum answer submit_with(PyObject *queue, PyObject *kind, const struct native_cal
                         PyObject *resources, const struct order *order, struct effect *effect,
                         PyObject **result) {
   struct issue self = {.queue = queue, .context = get(queue, StreamQueue__context), .is_empty = call->kind == CALL_NONE,
-                       .blocks = call->kind == CALL_GATHER};
+                       .blocks = call->kind == CALL_GATHER, .is_kept = order->uses};
   if (call->kind == CALL_NODES) self.more = call->nodes.count - 1;
   PyObject *lock = effect->lock;
   if (!prepare(&self, kind, resources, order) ||

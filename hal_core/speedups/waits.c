@@ -57,6 +57,8 @@ static enum answer spin(PyObject *operation, double seconds) {
       break;
     }
     if (status != calls->not_ready) break;
+    /* From now on the event is asked: a driver may do more to ask a stream. */
+    if (!turn && !settle(get(operation, Operation__event))) break;
     double time = now();
     if (!turn) end = time + seconds;
     if (time >= end) break;

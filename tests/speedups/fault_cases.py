@@ -48,7 +48,10 @@ def case_an_event_of_what_a_signal_issues_is_not_recorded_s7(device):
     warm(device)
     go, kernel = hal.create_semaphore(), device.compile(SOURCE)["add"]
     x, y = device.upload(np.arange(4, dtype=np.int32)), device.upload(np.zeros(4, np.int32))
-    added = device.queue.dispatch(kernel, grid=1, args=(x, y, 1, 0.0), wait=(go.at(1),))
+    done = hal.create_semaphore()
+    added = device.queue.dispatch(
+        kernel, grid=1, args=(x, y, 1, 0.0), wait=(go.at(1),), signal=done.at(1)
+    )
     sim = fails("cuEventRecord", 1, device)
     go.signal(1)
     assert not sim.fail_none()

@@ -189,9 +189,10 @@ def case_each_call_may_fail_on_a_stream_that_others_know_s1(device):
     assert device.queue.stream_handle
     for function in ("cuStreamWaitEvent", "cuMemsetD8Async", "cuEventRecord"):
         for times in (1, 2):
-            done, before = hal.create_semaphore(), other.fill(buffer, 1)
+            done = hal.create_semaphore()
+            before = other.fill(buffer, 1, signal=done.at(1))  # whose event is recorded
             sim = fails(function, times, device)
-            submission = device.queue.fill(buffer, 2, wait=before, signal=done.at(1))
+            submission = device.queue.fill(buffer, 2, wait=before, signal=done.at(2))
             with contextlib.suppress(hal.HalError):
                 submission.wait(LIMIT)
             assert not sim.fail_none(), (function, times)

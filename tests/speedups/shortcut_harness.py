@@ -1,7 +1,7 @@
 """What the cases of the C extension's shortcuts share; `test_shortcuts.py` runs them.
 
 Each file of cases is a program: HAL_SPEEDUPS=require python tests/speedups/FILE DEVICE CASE...
-Those of `pool_cases.py` and `fault_cases.py` need the software driver.
+Those of `pool_cases.py`, `row_cases.py` and `fault_cases.py` need the software driver.
 """
 
 from __future__ import annotations

@@ -59,7 +59,10 @@ def test_on_the_cpu(file):
     run("cpu", file, dict(os.environ))
 
 
-@pytest.mark.parametrize("file", [*ANYWHERE, "pool_cases.py", "fault_cases.py", "full_cases.py"])
+ON_THE_DRIVER = ["pool_cases.py", "row_cases.py", "fault_cases.py", "full_cases.py"]
+
+
+@pytest.mark.parametrize("file", [*ANYWHERE, *ON_THE_DRIVER])
 def test_on_the_software_driver(file):
     pytest.importorskip("cuda.bindings", reason="pip install cuda-bindings")
     environment = gpusim.environment(quiet=True) | {"PYTHONPATH": str(Path(gpusim.__file__).parent)}

@@ -27,6 +27,7 @@ FUNCTIONS = {
     "free_async": "MemFreeAsync",
     "update_launch": "GraphExecKernelNodeSetParams",
     "make_current": "CtxSetCurrent",
+    "query_stream": "StreamQuery",
 }
 OF_HIP = {
     "launch": "ModuleLaunchKernel",
@@ -208,6 +209,7 @@ def test_a_query_leaves_others_captures_alone(device, calls, other, stream):
     device.synchronize_stream(stream)
     other.begin(0, address)
     assert calls.query_event(event) == 0
+    assert calls.query_stream(stream) == 0
     assert calls.record_event(event, stream) == 0
     assert calls.wait_event(stream, event, 0) == 0
     assert calls.fill_32(address, 1, 4, stream) == 0

@@ -17,6 +17,7 @@ _SHAPES: Final[dict[str, tuple[Any, ...]]] = {
     "record_event": (_P, _P),
     "wait_event": (_P, _P, _UNSIGNED),
     "query_event": (_P,),
+    "query_stream": (_P,),
     "fill_8": (_SIZE, ctypes.c_ubyte, _SIZE, _P),
     "fill_16": (_SIZE, ctypes.c_ushort, _SIZE, _P),
     "fill_32": (_SIZE, _UNSIGNED, _SIZE, _P),
@@ -29,7 +30,9 @@ _SHAPES: Final[dict[str, tuple[Any, ...]]] = {
     "free_async": (_SIZE, _P),
     "update_launch": (_P, _P, ctypes.c_char_p),
 }
-_WRAPPED: Final = frozenset({"query_event", "current", "allocate_async", "free_async"})
+_WRAPPED: Final = frozenset(
+    {"query_event", "query_stream", "current", "allocate_async", "free_async"}
+)
 _RELAXED: Final = 2
 
 
@@ -67,6 +70,10 @@ class Calls:
     def query_event(self, event: int) -> int:
         """Return the status of an event, asked in the relaxed capture mode, as the core asks."""
         return self._relaxed(self._query_event, event)  # type: ignore[attr-defined]
+
+    def query_stream(self, stream: int) -> int:
+        """Return the status of a stream, asked in that mode."""
+        return self._relaxed(self._query_stream, stream)  # type: ignore[attr-defined]
 
     def allocate_async(self, stream: int, size: int) -> tuple[int, int]:
         """Return the status, and the address of memory of the pool, in that mode."""

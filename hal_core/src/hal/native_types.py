@@ -414,3 +414,7 @@ class CallTable(NamedTuple):
     make_current: int = 0
     """``int (void *context)``: makes `context` current on the calling thread, for good, as
     `NativeDevice.bind` does; it may take an ``int``."""
+    query_stream: int = 0
+    """``int (void *stream)``: 0 if all work on the stream has completed, or `not_ready`, in the
+    same mode as `query_event`. With it the core records fewer events. 0 where an operation can
+    fail by itself, which only its event tells: then each operation has one."""

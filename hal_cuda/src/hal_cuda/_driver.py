@@ -206,6 +206,7 @@ _TABLE: Final = {
     "copy": ("cuMemcpyAsync", 4000),
     "synchronize_stream": ("cuStreamSynchronize", 2000),
     "make_current": ("cuCtxSetCurrent", 4000),
+    "query_stream": ("cuStreamQuery", 2000),
 }
 """The functions of a call table, each with the version of CUDA that gave it its form."""
 

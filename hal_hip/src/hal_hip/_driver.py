@@ -186,6 +186,7 @@ _TABLE: Final = {
     "write_value": "hipStreamWriteValue64",
     "wait_value": "hipStreamWaitValue64",
     "make_current": "hipSetDevice",
+    "query_stream": "hipStreamQuery",
 }
 """The runtime's functions of a call table."""
 

@@ -236,7 +236,7 @@ def claim(operation: Operation, waits: CheckedWaits, step: Step) -> bool:  # noq
             if point._queue._context is not queue._context:
                 # A device that is closed keeps its events until the stream's wait is enqueued.
                 step.contexts += point._queue._contexts
-            point._event.count += 1
+            point._event.hold()
     elif operation._function is None and queue._ring and not queue._shown:
         # It ends when the operation before it does, so both share that one's event. To record
         # another costs a native call, which is all that a barrier would cost.

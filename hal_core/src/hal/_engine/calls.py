@@ -19,7 +19,7 @@ _NUMBERS: Final = frozenset({"not_ready", "most_launches"})
 _MAY_BE_ZERO: Final = frozenset(
     {"current", "context", "exchange_capture_mode", "most_launches"}
     | {"allocate_async", "free_async", "pool", "update_launch", "write_value", "wait_value"}
-    | {"copy", "synchronize_stream", "make_current"}
+    | {"copy", "synchronize_stream", "make_current", "query_stream"}
 )
 
 
@@ -60,5 +60,7 @@ def direct_calls(table: CallTable | None, *, in_memory: bool) -> Calls | None:
         table = table._replace(write_value=0, wait_value=0)
     elif not (table.write_value and table.wait_value):
         return None
+    else:
+        table = table._replace(query_stream=0)  # to write a number is cheap, and none is put off
     calls: Calls = speedups.module.Calls(*table)
     return calls

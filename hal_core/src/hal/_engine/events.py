@@ -47,9 +47,10 @@ class Recorder(Protocol):
 class Event:
     """A native event and the count of its holders.
 
-    The C extension puts off recording one behind allocas and deallocas (`speedups.h`). Until it
-    is recorded, `due` is the queue on whose stream that is to be done. So whoever hands the event
-    to the driver, to wait for it or to ask it, takes the handle from `recorded`.
+    The C extension puts off recording one (`speedups.h`). Until it is recorded, `due` is the queue
+    on whose stream that is to be done, and only operations in that queue's ring hold it. So
+    whoever else is to hold it calls `hold`; whoever hands it to the driver, to wait for it or to
+    ask it, takes the handle from `recorded`; and `is_over` asks in its place.
     """
 
     __slots__ = ("_pool", "count", "due", "handle")
@@ -74,10 +75,31 @@ class Event:
             native.bind()
         return self.handle
 
+    def is_over(self) -> bool | None:
+        """Return whether all that the event was put off for has ended; None: ask the event.
+
+        The stream is asked. An event that was recorded for the question would not be complete yet.
+        """
+        if self.due is None or speedups.module is None:
+            return None
+        answer: bool | None = speedups.module.ask(self)
+        return answer
+
+    def hold(self) -> None:
+        """Add a count; under the timeline lock.
+
+        It is recorded first, if that was put off: once its operations have retired, their stream
+        may be gone. If that fails `recorded` tries again.
+        """
+        if self.due is not None and speedups.module is not None:
+            speedups.module.settle(self)
+        self.count += 1
+
     def release(self) -> None:
         """Drop one count; the last one returns the event to the pool. Under the timeline lock."""
         self.count -= 1
         if not self.count:
+            self.due = None  # the stream has told, and the event need not be recorded any more
             self._pool._free.append(self)
 
 

@@ -330,7 +330,7 @@ def notify(
         if marker._state > DONE:
             raise fresh(marker._error)
         if stream is not None and not marker._retired:
-            marker._event.count += 1
+            marker._event.hold()
             points.append(marker)
     _let_wait(context, handle, points)
     return marker
@@ -364,7 +364,7 @@ def issued(context: DeviceContext) -> list[Operation]:
     with timelines.lock:
         points = _newest(context)
         for operation in points:
-            operation._event.count += 1
+            operation._event.hold()
     return points
 
 

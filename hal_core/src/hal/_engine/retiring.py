@@ -61,6 +61,9 @@ def query(operation: Operation) -> Answer:
     """Return whether an operation's event is complete, or the error from asking it."""
     queue = operation._queue
     try:
+        is_over = operation._event.is_over()
+        if is_over is not None:
+            return is_over
         queue._native.bind()
         return queue._context.events.query_event(operation._event.recorded(queue._native))
     except Exception as error:  # noqa: BLE001 - whatever a plugin raises there
@@ -276,7 +279,7 @@ def serve(queue: StreamQueue, function: int, argument: int) -> int:
         if first <= armed:
             return Notifier.ARMED if armed <= sequence else Notifier.BEHIND
         operation = ring[sequence - first]
-        operation._event.count += 1
+        operation._event.hold()
         queue._notifier.armed = sequence
         queue._notifier.arming = True
     return queue._notifier.arm(operation._event, function, argument)

@@ -83,6 +83,12 @@ class Streams:
             return status == 0
         return said
 
+    def check_idle(self, stream: int, *, idle: bool) -> None:
+        """Compare what the table says of a stream, if it has a function for that."""
+        if self.calls and self.calls.table.query_stream:
+            expected = 0 if idle else self.calls.table.not_ready
+            assert self.calls.query_stream(stream) == expected
+
     def fill(self, stream: int, address: int, value: int, width: int, count: int) -> None:
         """Fill through the table."""
         if not self.calls:
@@ -164,6 +170,7 @@ def test_events_of_a_table_order_streams_s7(
     streams.fill(first, buffer.address, 1, 1, 64)
     streams.record(event, first, table=records)
     assert not streams.is_complete(event)
+    streams.check_idle(first, idle=False)
     streams.wait(second, event, table=waits)
     streams.record(event, idle, table=records)
     streams.fill(second, buffer.address, 2, 1, 64)
@@ -172,6 +179,7 @@ def test_events_of_a_table_order_streams_s7(
     assert streams.is_complete(event)
     assert not streams.is_complete(last)
     streams.finish()
+    streams.check_idle(first, idle=True)
     assert streams.is_complete(last)
     assert set(buffer.numpy()) == {2}
     buffer.close()
