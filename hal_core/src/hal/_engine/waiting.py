@@ -17,7 +17,6 @@ A wait for many entries looks at them, registers and leaves in short holds of th
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Iterator, Sequence
 from typing import Final, SupportsFloat, TypeAlias
@@ -236,7 +235,7 @@ class HostWaiter:
             is_over = False
             while not is_over:
                 with timelines.lock:
-                    is_over = len(list(itertools.islice(turn, _HOLD))) < _HOLD
+                    is_over = next(turn, True)
             if step.work:
                 progress.drain(step)
             if is_late or self._index is not None or self._failure is not None:
@@ -261,23 +260,27 @@ class HostWaiter:
         """Return how many seconds are left."""
         return self._deadline if self._deadline == math.inf else self._deadline - sync.monotonic()
 
-    def _turn(
+    def _turn(  # noqa: PLR0912 - what there is to look at, in one order
         self,
         step: Step,
         may_poll: bool,  # noqa: FBT001 - internal
         to_check: bool,  # noqa: FBT001
         may_sleep: bool,  # noqa: FBT001
-    ) -> Iterator[None]:
+    ) -> Iterator[bool]:
         """Look; if nothing is reached and nothing has failed, prepare to poll or to sleep.
 
-        Under the lock, which the caller lets go for a moment at every 64th of the yields here.
+        Under the lock, which the caller releases for a moment where this yields False.
         """
+        left = _HOLD
         self._is_asleep = False
         self._gate = None
         self._points = []
         while self._registered:
             self._take_back()
-            yield
+            left -= 1
+            if not left:
+                yield False
+                left = _HOLD
         if to_check and self._has_failed():
             return
         unmet = self._unmet
@@ -291,7 +294,10 @@ class HostWaiter:
                 if timeline._value < value:
                     break
                 entries.pop()
-                yield
+                left -= 1
+                if not left:
+                    yield False
+                    left = _HOLD
             if not entries:
                 if not self._has_failed():
                     self._index = index
@@ -305,7 +311,7 @@ class HostWaiter:
             yield from self._go_to_sleep(step.work)
         self._stop_leading()
 
-    def _go_to_sleep(self, work: Work) -> Iterator[None]:
+    def _go_to_sleep(self, work: Work) -> Iterator[bool]:
         """Register for every entry that is not reached; otherwise like `_turn`."""
         self._gate = sync.Gate()
         self._is_asleep = True
@@ -313,10 +319,14 @@ class HostWaiter:
         # Woken by the last notice; until all are registered, registration counts as one more.
         self._missing = 1 if counting else 0
         known: set[tuple[Timeline, int]] | None = set() if counting else None
+        left = _HOLD
         for entries in self._unmet:
             for timepoint in entries:
                 self._register(timepoint, known, work)
-                yield
+                left -= 1
+                if not left:
+                    yield False
+                    left = _HOLD
         if counting:
             self._missing -= 1
             if not self._missing:
