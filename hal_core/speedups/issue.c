@@ -318,6 +318,22 @@ static bool may_lie_behind(PyObject *event, const struct issue *self, const stru
   return true;
 }
 
+/* Return whether an operation keeps so much memory that it has an event of its own, by which that comes back as soon
+ * as it can (M1). What an alloca has taken comes back by its dealloca. */
+static bool keeps_much(PyObject *operation) {
+  enum { MUCH = 1 << 20 };
+  PyObject *resources = get(operation, Operation__resources), **all = &resources;
+  Py_ssize_t count = 1;
+  if (PyTuple_CheckExact(resources)) {
+    count = PyTuple_GET_SIZE(resources);
+    all = ((PyTupleObject *)resources)->ob_item;
+  }
+  long long bytes = 0;
+  for (Py_ssize_t i = 0; i < count && bytes < MUCH; i++)
+    if (Py_TYPE(all[i]) == engine.Storage) bytes += number(all[i], Storage_size);
+  return bytes >= MUCH;
+}
+
 /* Return whether the event of an operation may be put off. Not where only events can be asked: on the CPU they tell
  * of work that fails alone. */
 static bool may_put_off(const struct issue *self, const struct native_call *call) {
@@ -325,7 +341,8 @@ static bool may_put_off(const struct issue *self, const struct native_call *call
   switch (call->kind) {
     case CALL_NONE: case CALL_ALLOCATE: case CALL_FREE: return true;
     case CALL_NODES: case CALL_GATHER: return false; /* one event for many launches, or for a call that may block */
-    default: return !self->is_kept && !PyTuple_GET_SIZE(self->signals); /* others can see its end */
+    default: /* others can see its end */
+      return !self->is_kept && !PyTuple_GET_SIZE(self->signals) && !keeps_much(self->operation);
   }
 }
 

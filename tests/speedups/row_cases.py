@@ -135,6 +135,15 @@ def case_one_that_is_kept_ends_before_the_next_s6(device):
         blocked.wait(LIMIT)
 
 
+def case_much_memory_has_an_event_of_its_own_m1(device):
+    """It comes back when its own work ends, and not with the last operation of a row."""
+    warm(device)
+    for size, events in (((1 << 20) - 4, COUNT // SHARE - 1), (1 << 20, COUNT)):
+        part, queue = device.allocate(size).subspan(0, 4), device.create_queue()
+        queue.fill(part, 1).wait(LIMIT)
+        assert records(in_a_row, functools.partial(queue.fill, part, 1)) == events, size
+
+
 def case_memory_comes_back_before_what_may_wait_for_ever_m1(device):
     """Nobody knows when an operation ends that waits for another stream."""
     with hal.create_device(device.backend, memory_limit=1 << 20) as small:

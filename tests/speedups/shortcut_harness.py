@@ -6,6 +6,7 @@ Those of `pool_cases.py`, `row_cases.py` and `fault_cases.py` need the software 
 
 from __future__ import annotations
 
+import gc
 import sys
 import threading
 from collections import Counter
@@ -25,6 +26,7 @@ class Calls:
     """The Python functions of hal that were called while the block ran."""
 
     def __enter__(self):
+        gc.collect()  # or finalisers of what earlier cases left in cycles are called meanwhile
         self.names = Counter()
         sys.setprofile(self._note)
         return self
