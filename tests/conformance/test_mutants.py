@@ -5,7 +5,8 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from mutants import MUTANTS, WORKERS, Patch, PatchError, find, run, run_mutant
+from mutants import MUTANTS, WORKERS, Patch, PatchError, find, run, run_mutant, table
+from schedlab.planted import MUTANTS as PLANTED
 
 
 @pytest.fixture(scope="module")
@@ -36,6 +37,16 @@ def test_caught(outcomes, mutant):
     """Every test that is named for a mutant fails, or the process dies of it."""
     outcome = outcomes(mutant)
     assert not outcome.missed(mutant.tests), f"{outcome.statuses}\n{outcome.output}"
+
+
+def test_every_patch_applies():
+    """Those of the schedules, too; most of what they are for runs in `make check` alone."""
+    for mutant in (*MUTANTS, *table("core")):
+        for patch in mutant.patches:
+            patch.check()
+    for bug in PLANTED:
+        for patch in bug.patches:
+            Patch(f"hal.{patch.module}", patch.old, patch.new).check()
 
 
 def test_the_true_backend_passes():
