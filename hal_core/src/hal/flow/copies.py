@@ -81,11 +81,11 @@ class Copies(Transfers):
         """
         self.check(source, "copy: the source")
         self.check(target, "copy: the target")
-        is_whole = size is None and not source_offset and not target_offset
-        target.check_copy(source, is_whole=is_whole)
         lanes = source.history.lanes
         source_offset = index_of(source_offset, "copy: source_offset")
         target_offset = index_of(target_offset, "copy: target_offset")
+        is_whole = size is None and not source_offset and not target_offset
+        target.check_copy(source, is_whole=is_whole)
         size = None if size is None else index_of(size, "copy: size")
         length = source.size - source_offset if size is None else size
         start, place = source.start + source_offset, target.start + target_offset

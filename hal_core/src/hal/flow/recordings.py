@@ -14,7 +14,7 @@ import hal
 from hal.arguments import as_int, as_items, as_mapping, as_names, shown
 from hal.errors import ArgumentTypeError, InvalidArgumentError
 from hal.flow.buffers import TrackedBuffer
-from hal.flow.scheduler import AnyDevice, Scheduler
+from hal.flow.scheduler import AnyDevice, Scheduler, index_of
 from hal.flow.tracking import Access
 
 Bindings: TypeAlias = Sequence[object] | Mapping[int, object]
@@ -102,6 +102,7 @@ class Recording:
     ) -> None:
         """Record a `Flow.update`; captures the bytes now."""
         target = self._raw(buffer, "update")
+        offset = index_of(offset, "update: offset")
         if isinstance(buffer, TrackedBuffer):
             buffer.check_write(data, is_whole=not offset)
         self.commands.update(target, data, offset=offset, name=name)
@@ -120,6 +121,8 @@ class Recording:
         """Record a `Flow.copy`, of which one side is the device's that runs it (see `on`)."""
         raw = self._raw(source, "copy: the source")
         raw_target = self._raw(target, "copy: the target")
+        source_offset = index_of(source_offset, "copy: source_offset")
+        target_offset = index_of(target_offset, "copy: target_offset")
         if isinstance(target, TrackedBuffer) and isinstance(source, TrackedBuffer):
             is_whole = size is None and not source_offset and not target_offset
             target.check_copy(source, is_whole=is_whole)
