@@ -89,7 +89,7 @@ def environment(rank=None, port=None):
     """Return this process's environment, of a rank of two as torchrun sets it."""
     given = {**os.environ, "PYTHONFAULTHANDLER": "1"}
     for name in ("OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM"):
-        given[name] = "1"  # Open MPI's mpiexec asks for both where root starts it, as in a container
+        given[name] = "1"  # Open MPI asks for both where root starts ranks
     if rank is not None:
         place = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": 2, "MASTER_PORT": port}
         given |= {name: str(value) for name, value in place.items()}
