@@ -41,19 +41,22 @@ def test_executions_stand_in_the_order_of_the_group_g1(
     groups = make_groups(2)
     ends = []
     for group in groups:
-        buffer, second = buffer_of(group), group.device.queues.upload
-        with group.device.record() as commands:
-            commands.all_reduce(buffer, group=group)
+        device, second = group.device, group.device.queues.upload
+        buffer = device.upload(np.full(4, 1.0 + group.rank, np.float32))
+        with device.record() as commands:
+            commands.all_reduce(buffer, group=group, op="max")
         before = second.all_reduce(buffer, group=group, wait=gate.at(1))
-        done = group.device.queue.execute(commands)
+        done = device.queue.execute(commands)
         ends.append((before, done, second.all_reduce(buffer, group=group), buffer))
+    for group in groups:  # an execution that waited for nothing has read its buffer by then
+        group.device.queues.download.call(lambda: None).wait(LIMIT)
     for _, done, after, _ in ends:
         assert not done.done
         assert not after.done
     gate.signal(1)
     for before, done, after, buffer in ends:
         hal.wait_all([before, done, after], LIMIT)
-        assert (buffer.numpy() == 8).all()  # doubled three times
+        assert (buffer.numpy() == 6).all()  # 1 + 2, the greatest of 3 and 3, 3 + 3
 
 
 def test_a_recorded_batch_is_one_launch_g1(make_groups: MakeGroups) -> None:
