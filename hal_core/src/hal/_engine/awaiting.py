@@ -106,7 +106,7 @@ def _library() -> Any:  # noqa: ANN401 - a library that hal does not depend on
 
 
 class Registration:
-    """What is told once a semaphore's value is reached, or the semaphore has failed."""
+    """An entry of a semaphore that is notified once, when its value is reached or it fails."""
 
     __slots__ = ("_semaphore", "_value")
 
@@ -115,7 +115,7 @@ class Registration:
         self._value = value
 
     def _register(self, step: Step, *_: None) -> None:
-        """Register, or be told at once; inside a step."""
+        """Register, or notify at once; inside a step."""
         semaphore, value, work = self._semaphore, self._value, step.work
         with timelines.lock:
             if semaphore._failure is not None or semaphore._value >= value:
@@ -129,7 +129,7 @@ class Registration:
             return self._semaphore._forget(self._value, self)
 
     def _notice(self, index: int, work: Work) -> None:
-        """Be told; as of a `hal._engine.timelines.Watcher`."""
+        """Handle the notification, as a `hal._engine.timelines.Watcher` does."""
         raise NotImplementedError
 
 
