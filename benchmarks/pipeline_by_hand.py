@@ -23,16 +23,21 @@ from typing import Self
 
 from hal.demo.host import HostTiles
 from hal.demo.kernels import EDGES, TILE, TileKernels
-from hal.flow.scheduler import Trace
+from hal.flow.scheduler import TraceFunction
 
-__all__ = ["Pipeline"]
+__all__ = ["TilePipeline"]
 
 
-class Pipeline:
-    """A `hal.demo.pipeline.Pipeline`, by hand."""
+class TilePipeline:
+    """A `hal.demo.pipeline.TilePipeline`, by hand."""
 
     def __init__(
-        self, kernels: TileKernels, host: HostTiles, *, slots: int, trace: Trace | None = None
+        self,
+        kernels: TileKernels,
+        host: HostTiles,
+        *,
+        slots: int,
+        trace: TraceFunction | None = None,
     ) -> None:
         device = kernels.device
         self._host = host

@@ -46,7 +46,7 @@ def _row(device: hal.Device, pixels: npt.NDArray[np.uint8], passes: int) -> Row:
     size = choose_size(width, height)
     sides: dict[str, Sample] = {}
     found = []
-    for side, kind in (("hal.flow", pipeline.Pipeline), ("hal, by hand", by_hand.Pipeline)):
+    for side, kind in (("hal.flow", pipeline.TilePipeline), ("hal, by hand", by_hand.TilePipeline)):
         # Arrays of its own: what one has found is not the other's.
         host = HostTiles(device, pixels, sigma=_SIGMA, tile_size=size)
         made = kind(TileKernels(device, _SIGMA, host.tiles[0]), host, slots=_SLOTS)

@@ -24,7 +24,7 @@ from hal.demo.drawing import (
     Color,
     mix,
 )
-from hal.demo.observe import Observation, Operation
+from hal.demo.observe import Observation, OperationTimes
 
 __all__ = ["draw_loss", "draw_steps"]
 
@@ -94,7 +94,7 @@ def draw_steps(
     occurs; an operation's ``tile`` is its kind's number. `title` and `subtitle`
     are one line each.
     """
-    rows: dict[str, list[Operation]] = {stage: [] for stage in observation.stages}
+    rows: dict[str, list[OperationTimes]] = {stage: [] for stage in observation.stages}
     for operation in observation.operations:
         rows[operation.stage].append(operation)
     rows = {stage: operations for stage, operations in rows.items() if operations}

@@ -18,7 +18,7 @@ import numpy as np
 
 import hal
 from digits.network import Floats, Ints, Replica, initial
-from hal.demo.observe import Observation, Observer, Step
+from hal.demo.observe import Observation, Observer, StageSubmission
 from hal.errors import InvalidArgumentError
 from hal.flow import Flow, TrackedBuffer, VirtualDevice
 from hal.flow.merging import MergeMode
@@ -112,7 +112,7 @@ class Training:
         self._steps = len(digits.images) // batch
         self._order = np.random.default_rng(seed)
         self._kind = 0
-        self._watch: Callable[[Step], None] | None = None
+        self._watch: Callable[[StageSubmission], None] | None = None
         self.flow = Flow(*devices, peers=peers, trace=self._trace)
         opened = self.flow.devices
         names = [device.name for device in devices]
@@ -218,7 +218,7 @@ class Training:
     def _trace(self, submission: hal.Submission, waits: Sequence[object]) -> None:
         if self._watch is not None:
             stage = self._names[submission.queue]
-            self._watch(Step(self._kind, stage, list(waits), submission))
+            self._watch(StageSubmission(self._kind, stage, list(waits), submission))
 
 
 def _apart(names: Sequence[str]) -> list[str]:

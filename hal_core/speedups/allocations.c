@@ -104,7 +104,7 @@ static PyObject *pool_of(PyObject *books, long long size) {
 
 struct taking {
   struct effect effect;
-  PyObject *heap, *buffer, *storage, *ticket, *block; /* the heap is borrowed; a piece is the block once taken */
+  PyObject *heap, *buffer, *storage, *lease, *block; /* the heap is borrowed; a piece is the block once taken */
   PyObject *address;                                  /* made by the call */
   PyObject *queue, *pool;                             /* borrowed; without a pool it is the driver's */
   long long size;
@@ -156,16 +156,16 @@ static void take(struct effect *effect, PyObject *operation, struct drops *drops
     put(self->block, Block_address, Py_NewRef(self->address));
     put(self->block, Block_host_address, Py_NewRef(is_visible ? self->address : Py_None));
   }
-  set(self->ticket, Ticket_block, self->block);
-  put(self->block, Block_ticket, Py_NewRef(self->ticket));
+  set(self->lease, BlockLease_block, self->block);
+  put(self->block, Block_lease, Py_NewRef(self->lease));
   put(self->storage, Storage_address, Py_NewRef(get(self->block, Block_address)));
   put(self->storage, Storage_host_address, Py_NewRef(get(self->block, Block_host_address)));
-  put(self->storage, Storage__ticket, Py_NewRef(self->ticket));
+  put(self->storage, Storage__lease, Py_NewRef(self->lease));
   put(self->storage, Storage_source, Py_NewRef(operation));
   put(self->buffer, Extent__allocation, Py_NewRef(operation));
   publish(&self->numbers, books);
   if (self->pool) {
-    note(books, !PyDict_SetItem(get(self->pool, SegmentPool_taken), self->block, self->ticket));
+    note(books, !PyDict_SetItem(get(self->pool, SegmentPool_taken), self->block, self->lease));
   } else {
     note(books, !PyDict_SetItem(get(books, Books_blocks), self->block, Py_None));
   }
@@ -181,16 +181,16 @@ static void fill_in_block(PyObject *block, PyObject *size) {
   set(block, Block_way, engine.async_way);
   set(block, Block_bucket, engine.no_bucket);
   set(block, Block_owner, Py_None);
-  set(block, Block_ticket, Py_None);
+  set(block, Block_lease, Py_None);
   set(block, Block_view, Py_None);
   set(block, Block_writable, Py_True);
 }
 
 static void fill_in(const struct taking *self, PyObject *device, PyObject *size, PyObject *dtype) {
-  PyObject *ticket = self->ticket, *storage = self->storage, *buffer = self->buffer;
-  set(ticket, Ticket_size, size);
+  PyObject *lease = self->lease, *storage = self->storage, *buffer = self->buffer;
+  set(lease, BlockLease_size, size);
   set(storage, Storage__heap, self->heap);
-  set(storage, Storage__ticket, Py_None);
+  set(storage, Storage__lease, Py_None);
   set(storage, Storage_address, Py_None);
   set(storage, Storage_host_address, Py_None);
   set(storage, Storage_memory, engine.device_memory);
@@ -224,13 +224,13 @@ static bool prepare(struct taking *self, PyObject *device, PyObject *size, PyObj
   PyObject *shape = length ? PyTuple_Pack(1, length) : NULL;
   Py_XDECREF(length);
   if (!self->pool && (self->block = make(engine.Block))) fill_in_block(self->block, size);
-  self->ticket = make(engine.Ticket);
+  self->lease = make(engine.BlockLease);
   self->storage = make(engine.Transient);
   self->buffer = make(engine.Buffer);
-  bool is_made = since && uses && recordings && shape && (self->pool || self->block) && self->ticket && self->storage && self->buffer;
+  bool is_made = since && uses && recordings && shape && (self->pool || self->block) && self->lease && self->storage && self->buffer;
   if (is_made) {
     fill_in(self, device, size, dtype);
-    set(self->ticket, Ticket_since, since);
+    set(self->lease, BlockLease_since, since);
     set(self->storage, Transient_uses, uses);
     set(self->storage, Transient_recordings, recordings);
     set(self->buffer, Extent__shape, shape);
@@ -279,7 +279,7 @@ enum answer alloca_shortcut(PyObject *const *args, Py_ssize_t given, PyObject *n
   Py_XDECREF(submission);
   Py_XDECREF(self.address);
   Py_XDECREF(self.block);
-  Py_XDECREF(self.ticket);
+  Py_XDECREF(self.lease);
   Py_XDECREF(self.storage);
   Py_XDECREF(self.buffer);
   return answer;
@@ -312,25 +312,25 @@ static bool is_before(PyObject *operation, const struct issue *issue) {
   return false;
 }
 
-/* Return whether a piece is in the use of a ticket. */
-static bool is_taken(PyObject *piece, PyObject *ticket) {
+/* Return whether a piece is in the use of a lease. */
+static bool is_taken(PyObject *piece, PyObject *lease) {
   if (Py_TYPE(piece) != engine.Piece) return false;
   PyObject *taken = get(get(get(piece, Piece_segment), Segment_pool), SegmentPool_taken);
-  return PyDict_GetItemWithError(taken, piece) == ticket;
+  return PyDict_GetItemWithError(taken, piece) == lease;
 }
 
 static bool may_give(struct effect *effect, const struct issue *issue) {
   struct giving *self = (struct giving *)effect;
-  PyObject *storage = self->storage, *ticket = get(storage, Storage__ticket);
+  PyObject *storage = self->storage, *lease = get(storage, Storage__lease);
   /* Looked at again: making the objects may have run code of the user's. */
   bool is_async = is_true(storage, Transient_is_async);
-  if (get(self->buffer, Extent__storage) != storage || ticket == Py_None || !is_plain(self->books, is_async)) return false;
-  PyObject *block = get(ticket, Ticket_block), *uses = get(storage, Transient_uses);
-  if (get(block, Block_ticket) != ticket || !is_none(block, Block_view) || uses == Py_None) return false;
+  if (get(self->buffer, Extent__storage) != storage || lease == Py_None || !is_plain(self->books, is_async)) return false;
+  PyObject *block = get(lease, BlockLease_block), *uses = get(storage, Transient_uses);
+  if (get(block, Block_lease) != lease || !is_none(block, Block_view) || uses == Py_None) return false;
   if (is_true(storage, Transient_lent) || !is_none(storage, Storage_parts)) return false;
   if (PyList_GET_SIZE(get(storage, Transient_recordings))) return false;
   if (number(block, Block_index)) return false; /* of device memory */
-  if (is_async ? PyDict_Contains(get(self->books, Books_blocks), block) != 1 : !is_taken(block, ticket)) return false;
+  if (is_async ? PyDict_Contains(get(self->books, Books_blocks), block) != 1 : !is_taken(block, lease)) return false;
   PyObject *source = get(storage, Storage_source);
   PyObject *state = get(source, Operation__state);
   if ((state != engine.issued && state != engine.done) || !is_before(source, issue)) return false;
@@ -341,7 +341,7 @@ static bool may_give(struct effect *effect, const struct issue *issue) {
   if (!self->denied) return false;
   if (is_async) return count(&self->numbers, self->books, -size, -size, 0);
   self->key = recent_key(issue->queue, size);
-  return self->key && count(&self->numbers, self->books, -number(ticket, Ticket_size), 0, size);
+  return self->key && count(&self->numbers, self->books, -number(lease, BlockLease_size), 0, size);
 }
 
 /* Put a piece aside for its queue, behind the operation. */
@@ -350,7 +350,7 @@ static void give_piece(struct giving *self, PyObject *piece, PyObject *operation
   PyObject *last = get(pool, SegmentPool__last), *id = get(get(operation, Operation__queue), StreamQueue__id);
   PyTuple_SET_ITEM(self->points, 0, Py_NewRef(operation));
   drop_later(drops, swap(piece, Piece_points, Py_NewRef(self->points)));
-  put(piece, Block_ticket, Py_NewRef(Py_None)); /* the storage has the ticket still */
+  put(piece, Block_lease, Py_NewRef(Py_None)); /* the storage has the lease still */
   PyObject *found = PyDict_GetItemWithError(recent, self->key);
   bool is_noted = found || !PyDict_SetItem(recent, self->key, found = self->recent);
   is_noted = is_noted && !PyList_Append(found, piece);
@@ -361,15 +361,15 @@ static void give_piece(struct giving *self, PyObject *piece, PyObject *operation
 
 static void give(struct effect *effect, PyObject *operation, struct drops *drops) {
   struct giving *self = (struct giving *)effect;
-  PyObject *block = get(get(self->storage, Storage__ticket), Ticket_block);
+  PyObject *block = get(get(self->storage, Storage__lease), BlockLease_block);
   publish(&self->numbers, self->books);
   if (self->key) {
     give_piece(self, block, operation, drops);
   } else {
-    put(block, Block_ticket, Py_NewRef(engine.gone)); /* the storage has the ticket still */
+    put(block, Block_lease, Py_NewRef(engine.gone)); /* the storage has the lease still */
     note(self->books, !PyDict_DelItem(get(self->books, Books_blocks), block));
   }
-  drop_later(drops, swap(self->storage, Storage__ticket, Py_NewRef(Py_None)));
+  drop_later(drops, swap(self->storage, Storage__lease, Py_NewRef(Py_None)));
   drop_later(drops, swap(self->storage, Transient_uses, Py_NewRef(Py_None)));
   drop_later(drops, swap(self->buffer, Extent__storage, Py_NewRef(Py_None)));
   put(self->buffer, Extent__denied, Py_NewRef(self->denied));

@@ -114,7 +114,7 @@ static void line_up(struct effect *effect, PyObject *operation, struct drops *dr
 /* Make a step without its number, and a launch of it. */
 static bool make_launch(struct turn *self, PyObject *queue, PyObject *step) {
   Py_ssize_t length = PyTuple_GET_SIZE(step);
-  if (!(self->step = engine.Step->tp_alloc(engine.Step, length))) return false;
+  if (!(self->step = engine.CollectiveStep->tp_alloc(engine.CollectiveStep, length))) return false;
   for (Py_ssize_t i = 0; i < length; i++)
     PyTuple_SET_ITEM(self->step, i, Py_NewRef(i == 1 ? Py_None : PyTuple_GET_ITEM(step, i)));
   PyObject *launch = self->launch = engine.GroupLaunch->tp_alloc(engine.GroupLaunch, 0);

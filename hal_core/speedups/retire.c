@@ -52,7 +52,7 @@ static bool retire_deep(PyObject *queue, struct drops *drops, long long wanted, 
 static bool is_late(PyObject *operation) {
   if (Py_TYPE(operation) != engine.Deallocation) return false;
   PyObject *storages = get(get(operation, Operation__resources), Give_storages);
-  return !is_none(PyTuple_GET_ITEM(storages, 0), Storage__ticket);
+  return !is_none(PyTuple_GET_ITEM(storages, 0), Storage__lease);
 }
 
 /* Return whether the oldest operation of a queue may retire, and nobody is to be told of it. */

@@ -142,7 +142,7 @@
   X(GroupLaunch, turn)                                                                             \
   X(GroupLaunch, work)                                                                             \
   X(Storage, _heap)                                                                                \
-  X(Storage, _ticket)                                                                              \
+  X(Storage, _lease)                                                                               \
   X(Storage, address)                                                                              \
   X(Storage, host_address)                                                                         \
   X(Storage, memory)                                                                               \
@@ -166,13 +166,13 @@
   X(Block, memory)                                                                                 \
   X(Block, owner)                                                                                  \
   X(Block, size)                                                                                   \
-  X(Block, ticket)                                                                                 \
+  X(Block, lease)                                                                                  \
   X(Block, view)                                                                                   \
   X(Block, way)                                                                                    \
   X(Block, writable)                                                                               \
-  X(Ticket, block)                                                                                 \
-  X(Ticket, since)                                                                                 \
-  X(Ticket, size)                                                                                  \
+  X(BlockLease, block)                                                                             \
+  X(BlockLease, since)                                                                             \
+  X(BlockLease, size)                                                                              \
   X(Heap, books)                                                                                   \
   X(Heap, driver)                                                                                  \
   X(Heap, reaper)                                                                                  \
@@ -339,7 +339,7 @@ static inline long long number(PyObject *object, enum slot slot) {
   X(Reaper)                                                                                        \
   X(Segment)                                                                                       \
   X(SegmentPool)                                                                                   \
-  X(Ticket)                                                                                        \
+  X(BlockLease)                                                                                    \
   X(Heap)                                                                                          \
   X(DeviceContext)                                                                                 \
   X(DeviceCore)                                                                                    \
@@ -351,7 +351,7 @@ static inline long long number(PyObject *object, enum slot slot) {
   X(Operation)                                                                                     \
   X(Queue)                                                                                         \
   X(Semaphore)                                                                                     \
-  X(Step)                                                                                          \
+  X(CollectiveStep)                                                                                \
   X(Storage)                                                                                       \
   X(StreamQueue)                                                                                   \
   X(Submission)                                                                                    \

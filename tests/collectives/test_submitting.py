@@ -11,7 +11,7 @@ import hal
 import hal.collectives
 from hal._transfers import collectives
 from hal.errors import CollectiveError, InvalidArgumentError
-from hal.native_collectives import Step
+from hal.native_collectives import CollectiveStep
 
 LIMIT = 20.0
 
@@ -53,7 +53,7 @@ def test_a_look_asks_the_device_about_the_oldest_alone_g3(groups):
 def test_a_failure_is_told_while_others_submit_g3(groups, monkeypatch):
     """Else the thread that watches over all groups would end."""
     group, once, made = groups[0], [reduce], []
-    words = Step.__str__
+    words = CollectiveStep.__str__
 
     def submit_and_tell(step):
         if once:  # what is submitted is told of, too, and on other threads
@@ -61,7 +61,7 @@ def test_a_failure_is_told_while_others_submit_g3(groups, monkeypatch):
         return words(step)
 
     first = [reduce(each) for each in groups]
-    monkeypatch.setattr(Step, "__str__", submit_and_tell)
+    monkeypatch.setattr(CollectiveStep, "__str__", submit_and_tell)
     (told,) = group._told().values()
     monkeypatch.undo()
     assert told == ("all_reduce #1 of 4 float64, sum",)

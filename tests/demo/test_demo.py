@@ -18,9 +18,9 @@ from hal.demo import kernels as tile_kernels
 from hal.demo import reference
 from hal.demo.host import HostTiles
 from hal.demo.kernels import TileKernels, gaussian
-from hal.demo.observe import STAGES, Observation, Operation
-from hal.demo.pipeline import Pipeline
-from hal.demo.run import _Watch
+from hal.demo.observe import STAGES, Observation, OperationTimes
+from hal.demo.pipeline import TilePipeline
+from hal.demo.run import _OptionalTrace
 from hal.demo.tiles import cut
 
 
@@ -116,7 +116,7 @@ def open_pipeline(crop, **options):
     with (
         hal.create_device("cpu") as device,
         HostTiles(device, crop, sigma=1.0, tile_size=48) as host,
-        Pipeline(TileKernels(device, 1.0, host.tiles[0]), host, slots=2, **options) as pipeline,
+        TilePipeline(TileKernels(device, 1.0, host.tiles[0]), host, slots=2, **options) as pipeline,
     ):
         yield host, pipeline
 
@@ -143,7 +143,7 @@ def test_one_recording_serves_all_tiles(crop, monkeypatch):
 
 
 def test_an_observed_run_is_causal(crop):
-    watch = _Watch()
+    watch = _OptionalTrace()
     with open_pipeline(crop, trace=watch) as (host, pipeline):
         pipeline.send()
         pipeline.wait(60)
@@ -162,8 +162,8 @@ def test_an_observed_run_is_causal(crop):
 
 
 def test_overlap_is_the_time_with_two_busy_queues():
-    def operation(stage: str, ready: float, retired: float) -> Operation:
-        return Operation(0, 0, stage, 0.0, 0.0, ready, retired)
+    def operation(stage: str, ready: float, retired: float) -> OperationTimes:
+        return OperationTimes(0, 0, stage, 0.0, 0.0, ready, retired)
 
     observation = Observation(
         (

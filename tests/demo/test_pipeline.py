@@ -65,13 +65,15 @@ def find_edges(kind, device, picture, slots=2, passes=1):
 
 @pytest.mark.parametrize(("slots", "passes"), [(1, 1), (2, 3), (3, 1), (40, 2)])
 def test_both_find_the_same_edges(device, crop, slots, passes):
-    ours = find_edges(pipeline.Pipeline, device, crop, slots, passes)
-    theirs = find_edges(by_hand.Pipeline, device, crop, slots, passes)
+    ours = find_edges(pipeline.TilePipeline, device, crop, slots, passes)
+    theirs = find_edges(by_hand.TilePipeline, device, crop, slots, passes)
     assert np.array_equal(ours, theirs)
     assert np.abs(ours - reference.edges(crop, SIGMA)).max() <= reference.tolerance(SIGMA)
 
 
-@pytest.mark.parametrize("kind", [pipeline.Pipeline, by_hand.Pipeline], ids=["flow", "by hand"])
+@pytest.mark.parametrize(
+    "kind", [pipeline.TilePipeline, by_hand.TilePipeline], ids=["flow", "by hand"]
+)
 def test_both_do_the_same_work(device, crop, kind):
     seen = []
     with opened(kind, device, crop, trace=lambda each, _: seen.append(each.kind)) as (host, made):
@@ -119,7 +121,7 @@ def test_the_arrays_are_pinned_and_let_go(device, crop, monkeypatch):
         return imported(self, array, release=released.release)
 
     monkeypatch.setattr(hal.Device, "import_array", import_array)
-    with opened(pipeline.Pipeline, device, crop) as (host, made):
+    with opened(pipeline.TilePipeline, device, crop) as (host, made):
         made.send()
         made.wait(LIMIT)
         for arrays in (host.regions, host.edges):
@@ -140,7 +142,7 @@ def test_without_pinned_memory_it_works_as_well(device, crop, monkeypatch, error
         raise error(message)
 
     monkeypatch.setattr(hal.Device, "import_array", refuse)
-    found = find_edges(pipeline.Pipeline, device, crop)
+    found = find_edges(pipeline.TilePipeline, device, crop)
     assert np.abs(found - reference.edges(crop, SIGMA)).max() <= reference.tolerance(SIGMA)
 
 

@@ -109,9 +109,7 @@ def case_what_is_made_is_what_python_makes_m3(device):
         for alloca in (hal.Queue.alloca, PLAIN["alloca"]):
             buffer = alloca(queue, 1024, dtype=np.int16)
             storage = buffer._storage
-            made.append(
-                (buffer, storage, storage._ticket, storage._ticket.block, buffer.allocation)
-            )
+            made.append((buffer, storage, storage._lease, storage._lease.block, buffer.allocation))
             buffer.allocation.wait(30)
         places = {"before", "after", "points"}
         compare(*made, *places)

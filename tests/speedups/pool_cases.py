@@ -13,7 +13,7 @@ from shortcut_harness import Calls, fails, main, warm
 
 import hal
 from hal._buffers.buffer import Buffer
-from hal._memory.blocks import ASYNC, Block, Ticket
+from hal._memory.blocks import ASYNC, Block, BlockLease
 from hal._memory.storage import Transient
 
 PLAIN = {name: getattr(hal.Queue, name).__wrapped__ for name in ("alloca", "dealloca")}
@@ -34,7 +34,7 @@ def check_books(device):
     assert books.now == [each.now for each in sums]
     assert books.held == sum(each.held for each in sums)
     assert books.pooled == sum(
-        block.ticket.size for block in books.blocks if block.way == ASYNC and block.ticket
+        block.lease.size for block in books.blocks if block.way == ASYNC and block.lease
     )
     assert books.peak >= sum(books.now)
 
@@ -77,7 +77,7 @@ def case_what_is_made_is_what_python_makes_m3(device):
     for alloca in (hal.Queue.alloca, PLAIN["alloca"]):
         buffer = alloca(queue, 1024, dtype=np.int16)
         storage = buffer._storage
-        made.append((buffer, storage, storage._ticket, storage._ticket.block, buffer.allocation))
+        made.append((buffer, storage, storage._lease, storage._lease.block, buffer.allocation))
         buffer.allocation.wait(30)
     compare(*made)
     for dealloca, (buffer, *_) in zip((hal.Queue.dealloca, PLAIN["dealloca"]), made, strict=True):
@@ -94,7 +94,7 @@ def compare(mine, theirs, *more):
         assert type(one) is type(two)
         have, want = slots_of(one), slots_of(two)
         for name in want.keys() - own:
-            if isinstance(want[name], (Buffer, Transient, Block, Ticket, hal.Submission)):
+            if isinstance(want[name], (Buffer, Transient, Block, BlockLease, hal.Submission)):
                 have[name], want[name] = type(have[name]), type(want[name])
             assert have[name] == want[name], (type(one).__name__, name)
 
@@ -213,7 +213,7 @@ def case_what_a_dealloca_leaves_is_given_back_once_unused_m3(device):
     go.signal(1)
     pending.wait(30)
     queue.dealloca(queue.alloca(64)).wait(30)
-    assert storage._ticket is None
+    assert storage._lease is None
     check_books(device)
 
 

@@ -109,7 +109,7 @@ def case_memory_of_an_alloca_notes_its_uses_m3(device):
     last = other.fill(temporary, 3, wait=(held,))
     storage = temporary._storage
     device.queue.dealloca(temporary).wait()
-    assert storage._ticket is not None  # `last` is not over
+    assert storage._lease is not None  # `last` is not over
     go.signal(1)
     last.wait(30)
     for _ in range(40):

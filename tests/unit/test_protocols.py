@@ -84,7 +84,7 @@ def parameters(member: object) -> list[tuple[str, object, object]]:
 
 
 def test_every_protocol_has_its_class() -> None:
-    aliases = {"CollectiveOptions", "Order", "Signals", "Waits"}
+    aliases = {"Bindings", "CollectiveOptions", "Order", "Signals", "Waits"}
     foreign = {"CudaArray", "CudaStream", "ExternalEvent", "Tensor"}  # of other libraries
     own = set(protocols.__all__) - aliases - foreign
     assert {protocol.__name__ for protocol in CLASSES} == own

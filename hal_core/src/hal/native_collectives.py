@@ -30,6 +30,7 @@ __all__ = [
     "STREAM",
     "TARGET",
     "Collective",
+    "CollectiveStep",
     "GroupCall",
     "HookSpecification",
     "Join",
@@ -39,7 +40,6 @@ __all__ = [
     "Place",
     "Provider",
     "Region",
-    "Step",
 ]
 
 ENTRY_POINT_GROUP: Final = "hal.collectives"
@@ -64,7 +64,7 @@ OPERATIONS: Final = (
 """Every kind of operation of a group."""
 
 
-class Step(NamedTuple):
+class CollectiveStep(NamedTuple):
     """The part of an operation that all ranks must agree on."""
 
     kind: str
@@ -128,7 +128,11 @@ class Collective:
     __slots__ = ("dtype", "source", "step", "target")
 
     def __init__(
-        self, step: Step, dtype: np.dtype[Any] | None, source: Region | None, target: Region | None
+        self,
+        step: CollectiveStep,
+        dtype: np.dtype[Any] | None,
+        source: Region | None,
+        target: Region | None,
     ) -> None:
         self.step = step
         self.dtype = dtype
@@ -172,7 +176,7 @@ class Launch(ABC):
     watches over it holds no buffer."""
     submission: Any  # hal.Submission
     """The handle, once `make` has made it."""
-    step: Step
+    step: CollectiveStep
     """Its first operation; set by the group."""
     turn: int
     """Its place among the group's submissions; set by the group."""
@@ -238,7 +242,7 @@ class Participant:
 
     @abstractmethod
     def call_for(
-        self, step: Step, dtype: np.dtype[Any] | None
+        self, step: CollectiveStep, dtype: np.dtype[Any] | None
     ) -> tuple[list[int], GroupCall] | None:
         """Return the last number of a step's line, and the call that is all of it, if it is one.
 
@@ -248,7 +252,7 @@ class Participant:
     # Recordings, which submit several launches in one step
 
     @abstractmethod
-    def check(self, step: Step) -> object:
+    def check(self, step: CollectiveStep) -> object:
         """Check an operation; return the batch that this thread has open, or None."""
 
     @abstractmethod
@@ -282,7 +286,7 @@ class NativeGroup(ABC):
     on_stream: bool = False
     """Whether work is put on a native stream, by `enqueue`; else `begin` runs it."""
 
-    def check(self, step: Step) -> None:  # noqa: B027 - most have nothing to refuse
+    def check(self, step: CollectiveStep) -> None:  # noqa: B027 - most have nothing to refuse
         """Raise `UnimplementedError` for an operation or a dtype that the provider lacks."""
 
     def enqueue(self, stream: int, work: Sequence[Collective]) -> None:
@@ -295,7 +299,7 @@ class NativeGroup(ABC):
 
     def call_for(
         self,
-        step: Step,
+        step: CollectiveStep,
         dtype: np.dtype[Any] | None,
     ) -> GroupCall | None:
         """Return the call that `enqueue` makes for an operation by itself, or None.

@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     _Memory = hal.Buffer | hal.Slot
 
 __all__ = [
+    "Bindings",
     "Buffer",
     "Callback",
     "CollectiveOptions",

@@ -21,7 +21,7 @@ from hal import errors
 from hal.collectives.numerics import narrow, wide_type, widen
 from hal.collectives.texts import RECORDS, mismatch
 from hal.errors import CollectiveError, HalError, OperationError, RendezvousError
-from hal.native_collectives import MESSAGES, Collective, Join, NativeGroup, Step
+from hal.native_collectives import MESSAGES, Collective, CollectiveStep, Join, NativeGroup
 from hal_mpi import _mpi
 
 __all__ = ["join"]
@@ -186,7 +186,7 @@ class MpiGroup(NativeGroup):
         else:
             self._move(work)
 
-    def _agree(self, step: Step) -> None:
+    def _agree(self, step: CollectiveStep) -> None:
         """Exchange headers; raise if the ranks differ."""
         mine = str(step).encode()
         self._records[self.rank].append(str(step))
@@ -369,7 +369,7 @@ _abandoned: list[object] = []
 """What MPI may still use at the end of the process."""
 
 
-def _essence(step: Step) -> bytes:
+def _essence(step: CollectiveStep) -> bytes:
     """Return what a message's two ends must agree on, as a header."""
     text = f"{step.elements} {step.dtype}"
     return text.encode().ljust(_mpi.HEADER)[: _mpi.HEADER]

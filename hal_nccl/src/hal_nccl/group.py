@@ -23,10 +23,10 @@ from hal.native_collectives import (
     STREAM,
     TARGET,
     Collective,
+    CollectiveStep,
     GroupCall,
     Join,
     NativeGroup,
-    Step,
 )
 from hal_nccl import _nccl
 from hal_nccl.provider import Flavour, find_library
@@ -137,7 +137,7 @@ class NcclGroup(NativeGroup):
     def size(self) -> int:
         return self._size
 
-    def check(self, step: Step) -> None:
+    def check(self, step: CollectiveStep) -> None:
         if step.op and step.dtype not in _nccl.TYPES:
             message = f"{step.kind}: {self._library.name.upper()} does not reduce {step.dtype}"
             raise UnimplementedError(message)
@@ -169,7 +169,9 @@ class NcclGroup(NativeGroup):
             values = [places[each] if each < 0 else each for each in arguments]
             self._library.call(function, *values)
 
-    def _call(self, step: Step, dtype: np.dtype[Any] | None) -> tuple[str, tuple[int, ...]]:
+    def _call(
+        self, step: CollectiveStep, dtype: np.dtype[Any] | None
+    ) -> tuple[str, tuple[int, ...]]:
         """Return the function for an operation of one call, and its arguments; "" for none."""
         kind, count, root, comm = step.kind, step.elements, step.root, self._comm
         if kind == "barrier":
@@ -201,7 +203,7 @@ class NcclGroup(NativeGroup):
             call("ncclSend", source + place, count, _nccl.BYTE, peer, comm, stream)
             call("ncclRecv", target + place, count, _nccl.BYTE, peer, comm, stream)
 
-    def call_for(self, step: Step, dtype: np.dtype[Any] | None) -> GroupCall | None:
+    def call_for(self, step: CollectiveStep, dtype: np.dtype[Any] | None) -> GroupCall | None:
         function, arguments = self._call(step, dtype)
         if not function:
             return None

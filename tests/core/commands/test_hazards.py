@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hal._commands.hazards import Access, Extents, Hazards
-from hal._commands.lowering import Order, lower
+from hal._commands.lowering import CommandOrder, lower
 from hal._commands.parts import cut, narrow
 
 
@@ -99,8 +99,8 @@ step = st.one_of(
 
 
 def record(program, *, auto):
-    """Play a program to an `Order`; return it, its commands, and all pairs that it must order."""
-    order = Order()
+    """Play a program; return its `CommandOrder`, its commands, and all pairs that it must order."""
+    order = CommandOrder()
     recorded, pairs, base = [], set(), set()
     joins, befores = {}, {}
     for each in program:
@@ -171,7 +171,7 @@ def test_with_barriers_the_edges_are_still_the_least_c2(program):
 @pytest.mark.parametrize("count", [1, 2, 31, 32, 33, 1000])
 def test_commands_between_barriers_have_no_path_between_them_c2(count):
     """C2: m commands, a barrier, m more: one join, and an edge in and out for each."""
-    order = Order()
+    order = CommandOrder()
     for _ in range(2):
         order.barrier()
         order.barrier()
@@ -190,7 +190,7 @@ def test_commands_between_barriers_have_no_path_between_them_c2(count):
 
 
 def test_one_before_many_and_many_before_one_take_no_join_c2():
-    order = Order()
+    order = CommandOrder()
     order.add()
     order.barrier()
     for _ in range(3):
@@ -261,7 +261,7 @@ def test_a_command_takes_no_longer_for_those_before_it_c2(shape):
 @pytest.mark.parametrize("kind", ["barriers", "events"])
 def test_a_join_takes_no_longer_for_those_before_it_c2(kind):
     """Joins of joins of joins: no recursion, nothing quadratic: a hundred lines for each."""
-    order = Order()
+    order = CommandOrder()
     for _ in range(20_000):
         order.add()
         if kind == "barriers":
@@ -324,7 +324,7 @@ def test_parts_keep_the_order_c2(program, hazards, groups):
 
     G1: what a group launches, one command or two neighbours of a place, is a part by itself.
     """
-    order, places, join = Order(), [], None
+    order, places, join = CommandOrder(), [], None
     for step in program:
         if step == "barrier":
             order.barrier()

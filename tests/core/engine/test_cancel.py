@@ -14,7 +14,7 @@ import trio
 from core_harness import LIMIT, collect_in_threads, semaphores, wait_until
 
 from hal._engine import progress, timelines
-from hal._engine.plan import Plan
+from hal._engine.plan import CallSequence
 from hal._engine.submitting import submit
 from hal._memory.settings import MemorySettings
 from hal.errors import CancelledError, OperationError, UnimplementedError
@@ -80,7 +80,7 @@ def test_a_host_call_that_no_thread_has_begun_is_cancelled(device, monkeypatch):
     queue.barrier().wait(LIMIT)
 
 
-class Parts(Plan):
+class Parts(CallSequence):
     """Two launches, after the first of which `between` is called on a thread of its own."""
 
     __slots__ = ("between",)

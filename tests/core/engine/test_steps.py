@@ -10,7 +10,7 @@ from core_harness import LIMIT, Running, wait_until
 import hal
 from hal._devices import lifecycle
 from hal._engine import progress, steps, timelines
-from hal._engine.steps import Step
+from hal._engine.steps import CallStep
 from hal.errors import ReentrantCallError
 from hal.host_pins import HostPins
 
@@ -123,7 +123,7 @@ def test_nobody_takes_the_work_of_a_thread_that_comes_back(monkeypatch):
         def _is_owned(self):
             return real._is_owned()
 
-    did, broken = [], Step()
+    did, broken = [], CallStep()
 
     def change(first, second, work):
         did.append((threading.get_ident(), len(work)))
@@ -175,7 +175,7 @@ def test_nobody_takes_the_work_of_a_thread_that_comes_back(monkeypatch):
 
 def test_mending_takes_nothing_from_a_thread_that_has_ended_its_call_meanwhile():
     """That call has mended the step; what is in it is in the hands of the next."""
-    broken, in_hand = Step(), [(timelines.DROP, None)]
+    broken, in_hand = CallStep(), [(timelines.DROP, None)]
 
     class Mark:
         """A mark that was released when another thread looks at it."""

@@ -126,10 +126,10 @@ class Core:
             make(made, context, *settings)
             core.contexts[id(made.books)] = context
 
-        def put_back(made, ticket):
+        def put_back(made, lease):
             if core.returned_callback is not None:
-                core.returned_callback(core.contexts[id(made)], ticket.block)
-            inner(made, ticket)
+                core.returned_callback(core.contexts[id(made)], lease.block)
+            inner(made, lease)
 
         heap.__init__, books.put_back = make_heap, put_back
 

@@ -18,7 +18,7 @@ _RECORDS: Final = (".dist-info", ".egg-info")
 """How the names of the folders end in which installers record distributions."""
 
 
-class EntryPoint(NamedTuple):
+class PluginEntry(NamedTuple):
     """A line of a distribution's ``entry_points.txt``."""
 
     name: str
@@ -40,7 +40,7 @@ class EntryPoint(NamedTuple):
         return found
 
 
-def entry_points(group: str) -> list[EntryPoint]:
+def entry_points(group: str) -> list[PluginEntry]:
     """Return what the distributions on `sys.path` announce in a group.
 
     Of two distributions of one name the first counts, which is the one that imports would find.
@@ -52,7 +52,7 @@ def entry_points(group: str) -> list[EntryPoint]:
 
         found = metadata.entry_points(group=group)
         by = [(each.dist.name, each.dist.version) if each.dist else ("", "") for each in found]
-        return [EntryPoint(each.name, each.value, *of) for each, of in zip(found, by, strict=True)]
+        return [PluginEntry(each.name, each.value, *of) for each, of in zip(found, by, strict=True)]
     return [each for record in records for each in announced(record, group)]
 
 
@@ -78,7 +78,7 @@ def _records() -> list[str] | None:
     return list(records.values())
 
 
-def announced(record: str, group: str) -> Iterator[EntryPoint]:
+def announced(record: str, group: str) -> Iterator[PluginEntry]:
     """Yield what one distribution announces in a group."""
     try:
         with open(os.path.join(record, "entry_points.txt"), encoding="utf-8") as file:
@@ -94,4 +94,4 @@ def announced(record: str, group: str) -> Iterator[EntryPoint]:
         elif section == group and not line.startswith("#"):
             name, equals, value = line.partition("=")
             if equals:
-                yield EntryPoint(name.strip(), value.strip(), distribution, version)
+                yield PluginEntry(name.strip(), value.strip(), distribution, version)

@@ -18,7 +18,7 @@ from typing import Any, Final, Literal, NamedTuple, TypeVar
 
 import pluggy
 
-from hal._backends.installed import EntryPoint
+from hal._backends.installed import PluginEntry
 from hal._base.failures import keep
 from hal._base.sync import Lock, get_ident
 from hal.arguments import is_a_handlers
@@ -103,7 +103,7 @@ class Plugin:
         "version",
     )
 
-    def __init__(self, entry_point: EntryPoint) -> None:
+    def __init__(self, entry_point: PluginEntry) -> None:
         self.name = entry_point.name
         self.distribution, self.version = entry_point.distribution, entry_point.version
         self._backend: Backend | None = None
@@ -128,7 +128,7 @@ class Plugin:
         origin = f"{self.distribution} {self.version}".strip() or "of no known distribution"
         return f"backend {self.name!r} ({origin})"
 
-    def load(self, entry_point: EntryPoint) -> None:
+    def load(self, entry_point: PluginEntry) -> None:
         """Load the record, or keep why that failed."""
         try:
             self._backend = _load(entry_point)
@@ -253,9 +253,9 @@ class Plugin:
             raise PluginError(f"{self.title} is installed but broken: {_reason(error)}") from error
 
 
-def load_all(entry_points: Iterable[EntryPoint]) -> tuple[Plugin, ...]:
+def load_all(entry_points: Iterable[PluginEntry]) -> tuple[Plugin, ...]:
     """Load every plugin, and refuse those that claim the same name."""
-    owners: dict[str, list[EntryPoint]] = {}
+    owners: dict[str, list[PluginEntry]] = {}
     for entry_point in entry_points:
         owners.setdefault(entry_point.name, []).append(entry_point)
     plugins: list[Plugin] = []
@@ -271,7 +271,7 @@ def load_all(entry_points: Iterable[EntryPoint]) -> tuple[Plugin, ...]:
     return tuple(plugins)
 
 
-def _load(entry_point: EntryPoint) -> Backend:
+def _load(entry_point: PluginEntry) -> Backend:
     """Return an entry point's record; raise `PluginError` with the reason alone."""
     manager = pluggy.PluginManager("hal")
     manager.add_hookspecs(HookSpecification)

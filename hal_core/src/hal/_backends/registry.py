@@ -17,7 +17,7 @@ from typing import Final, NamedTuple, NoReturn
 
 import numpy as np
 
-from hal._backends.installed import EntryPoint, entry_points
+from hal._backends.installed import PluginEntry, entry_points
 from hal._backends.plugins import BackendStatus, DeviceDescription, Plugin, load_all
 from hal._base.process import refuse_after_fork
 from hal._base.sync import Lock, get_ident
@@ -74,7 +74,7 @@ class Registry:
     Any thread may call any method.
     """
 
-    def __init__(self, find: Callable[[], Iterable[EntryPoint]]) -> None:
+    def __init__(self, find: Callable[[], Iterable[PluginEntry]]) -> None:
         self._entry_points = find
         self._plugins: tuple[Plugin, ...] | None = None
         self.renew()

@@ -81,7 +81,7 @@ class Member(NamedTuple):
         return started_at(self.process) == self.started
 
 
-class Region:
+class SharedRegion:
     """One process's mapping of a region."""
 
     __slots__ = (
@@ -112,7 +112,7 @@ class Region:
         self.fd = fd
 
     @classmethod
-    def create(cls, kind: str, size: int) -> Region:
+    def create(cls, kind: str, size: int) -> SharedRegion:
         """Create a region with `size` bytes of data, all zero.
 
         Raises `UnimplementedError` on a system without what it needs, and `OutOfMemoryError`.
@@ -156,7 +156,7 @@ class Region:
         return region
 
     @classmethod
-    def open(cls, ticket: Ticket, kind: str, size: int) -> Region:
+    def open(cls, ticket: Ticket, kind: str, size: int) -> SharedRegion:
         """Open the region of another process, or of this one.
 
         Raises `InvalidArgumentError` for a ticket of another host, boot or user, and
@@ -183,7 +183,7 @@ class Region:
     @classmethod
     def open_file(
         cls, process: int, file: int, kind: str, size: int, secret: bytes | None, what: str
-    ) -> Region:
+    ) -> SharedRegion:
         """Open a process's file by its number, if it is a region of that kind and secret."""
         closed = ClosedError(
             f"{what} cannot be opened: it was closed there; keep it until it was opened"

@@ -13,14 +13,14 @@ import os
 from typing import Final, Protocol
 
 from hal._base import futex, sync
-from hal._base.regions import BELL_WORD, Member, Region, started_at
+from hal._base.regions import BELL_WORD, Member, SharedRegion, started_at
 from hal.errors import HalError
 
 _LOOK_SECONDS: Final = 0.25
 """How long the thread sleeps at most: how late a death is noticed."""
 
 
-class Watched(Protocol):
+class SharedObject(Protocol):
     """Something shared."""
 
     def look(self) -> bool:
@@ -33,14 +33,14 @@ class Watched(Protocol):
         """Tell the others that this process uses it no more; when the process ends."""
 
 
-class Watch:
+class SharingWatch:
     """The objects that this process shares with others, and the thread that watches them."""
 
     def __init__(self) -> None:
         self._lock = sync.Lock()  # held while the bell is hung up
-        self._bell: Region | None = None
-        self._watched: dict[Watched, None] = {}
-        self._bells: dict[tuple[int, int, int], Region | None] = {}
+        self._bell: SharedRegion | None = None
+        self._watched: dict[SharedObject, None] = {}
+        self._bells: dict[tuple[int, int, int], SharedRegion | None] = {}
         # No two rings leave the same number, whoever makes them.
         self._rings = itertools.count(int.from_bytes(os.urandom(4), "little"))
 
@@ -51,7 +51,7 @@ class Watch:
         """
         with self._lock:
             if self._bell is None:
-                bell = Region.create("bell", 0)
+                bell = SharedRegion.create("bell", 0)
                 self._bell = bell
                 try:
                     sync.start_thread("hal-sharing", self._run)
@@ -60,11 +60,11 @@ class Watch:
                     raise
             return self._bell.fd
 
-    def add(self, watched: Watched) -> None:
+    def add(self, watched: SharedObject) -> None:
         """Look at something from now on."""
         self._watched[watched] = None
 
-    def ring(self, region: Region) -> None:
+    def ring(self, region: SharedRegion) -> None:
         """Wake the other members of a region that sleep."""
         for member in region.members():
             if region.is_sleeping(member):
@@ -78,11 +78,11 @@ class Watch:
             with contextlib.suppress(Exception):
                 watched.leave()
 
-    def _ring(self, bell: Region) -> None:
+    def _ring(self, bell: SharedRegion) -> None:
         bell.set_bell(next(self._rings) & 0xFFFFFFFF)
         futex.wake(bell.address + BELL_WORD)
 
-    def _bell_of(self, member: Member) -> Region | None:
+    def _bell_of(self, member: Member) -> SharedRegion | None:
         """Return the bell of a member; None if it has taken it down."""
         key = (member.process, member.started, member.bell)
         with contextlib.suppress(KeyError):  # the watching thread may just have removed it
@@ -90,7 +90,9 @@ class Watch:
         found = None
         if member.is_alive():
             with contextlib.suppress(HalError, OSError):
-                found = Region.open_file(member.process, member.bell, "bell", 0, None, "a bell")
+                found = SharedRegion.open_file(
+                    member.process, member.bell, "bell", 0, None, "a bell"
+                )
         return self._bells.setdefault(key, found)
 
     def _run(self) -> None:
@@ -113,14 +115,14 @@ class Watch:
             futex.sleep(bell.address + BELL_WORD, seen, max(due - now, 0.001))
 
 
-watch: Watch = Watch()
+watch: SharingWatch = SharingWatch()
 """That of this process."""
 
 
 def _renew() -> None:
     """Start over in a forked child, which shares nothing: its parent's objects refuse."""
     global watch  # noqa: PLW0603 - one process, one watch
-    watch = Watch()
+    watch = SharingWatch()
 
 
 os.register_at_fork(after_in_child=_renew)

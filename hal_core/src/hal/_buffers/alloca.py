@@ -4,7 +4,7 @@ Memory is reserved when an alloca is issued: from the driver's stream-ordered po
 the core's own (`hal._memory.segment_pool`), as the parameter ``async_allocations`` says.
 An alloca that finds none is *starved*: it keeps its place in the queue, and tries again
 whenever work has retired, a dealloca was issued or a finaliser has given memory back. The
-`Provider` makes native allocations that may block on a thread of ours. It fails the alloca
+`MemorySearch` makes native allocations that may block on a thread of ours. It fails the alloca
 when no running work can help any more.
 """
 
@@ -20,7 +20,7 @@ from hal._engine import progress, steps, timelines
 from hal._engine.context import DeviceContext, MemoryProvider
 from hal._engine.ending import end
 from hal._engine.operation import DONE, FAILED, PENDING, STARVED, Operation
-from hal._engine.plan import Payload, Plan
+from hal._engine.plan import CallSequence, Payload
 from hal._engine.submission import Submission
 from hal._engine.submitting import submit
 from hal._engine.wait_lists import Signals, check_signals
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from numpy.typing import DTypeLike
 
     from hal._engine.fence import Waits
-    from hal._engine.steps import Step
+    from hal._engine.steps import CallStep
     from hal._engine.stream import StreamQueue
     from hal._engine.timelines import Timepoint, Work
     from hal._memory.core import DeviceCore
@@ -72,7 +72,7 @@ def transients(device: DeviceCore, sizes: Sequence[int], index: int = 0) -> tupl
     if context.provider is None:
         progress.workers.start()  # the thread that finds memory must exist before it is needed
         with timelines.lock:
-            context.provider = context.provider or Provider(context, heap)
+            context.provider = context.provider or MemorySearch(context, heap)
     return tuple([Transient(heap, size, index) for size in sizes])
 
 
@@ -110,13 +110,13 @@ def dealloca(
     return submission
 
 
-def _payload(plan: Plan, storage: Transient) -> Payload:
-    """Return a plan's payload; only with the driver's pool there is something to enqueue.
+def _payload(calls: CallSequence, storage: Transient) -> Payload:
+    """Return a sequence's payload; only with the driver's pool there is something to enqueue.
 
-    The resource is the plan, which keeps the storage. As a resource itself the storage would note
-    the operation as a use, and neither an alloca nor a dealloca is one.
+    The resource is the sequence, which keeps the storage. As a resource itself the storage would
+    note the operation as a use, and neither an alloca nor a dealloca is one.
     """
-    return (plan, (), plan) if storage.is_async else (None, (plan,), plan)
+    return (calls, (), calls) if storage.is_async else (None, (calls,), calls)
 
 
 def housing(blocks: tuple[Transient, ...]) -> tuple[Payload, Payload]:
@@ -152,12 +152,12 @@ class Deallocation(Submission):
     __slots__ = ()
 
     def _let_go(self) -> None:
-        plan = self._resources
+        calls = self._resources
         super()._let_go()
-        # Without a ticket it was given back, or the alloca failed; without a plan it was refused.
-        if isinstance(plan, Give) and self._state >= DONE:
-            (storage,) = plan.storages
-            if storage._ticket is not None:
+        # Without a lease it was given back, or the alloca failed; without calls it was refused.
+        if isinstance(calls, Give) and self._state >= DONE:
+            (storage,) = calls.storages
+            if storage._lease is not None:
                 storage._heap.reaper.leave(storage)
 
 
@@ -181,12 +181,12 @@ def run_housed(
 
 def storages_of(operation: Operation) -> tuple[Transient, ...]:
     """Return the storages that a starved operation wants memory for."""
-    plan = operation._function if operation._function is not None else operation._arguments[0]
-    assert isinstance(plan, Take)  # noqa: S101 - nothing else starves
-    return plan.storages
+    calls = operation._function if operation._function is not None else operation._arguments[0]
+    assert isinstance(calls, Take)  # noqa: S101 - nothing else starves
+    return calls.storages
 
 
-class Provider(MemoryProvider):
+class MemorySearch(MemoryProvider):
     """The search for memory for a device's starved operations, on a thread of the pool."""
 
     _kind: Final = "alloca"
@@ -254,7 +254,7 @@ class Provider(MemoryProvider):
         return self._heap.out_of_memory(size, storages[0].memory, storages[0].error)
 
 
-def _may_come(step: Step, context: DeviceContext, operation: Operation) -> bool:
+def _may_come(step: CallStep, context: DeviceContext, operation: Operation) -> bool:
     """Return whether running work may give memory back; have it retired then."""
     with timelines.lock:
         if operation._state != STARVED:
@@ -281,7 +281,7 @@ def _is_working(queue: StreamQueue, work: Work) -> bool:
     return head._state != STARVED  # ... or to skip it
 
 
-def _is_busy(step: Step, operation: Operation) -> bool:
+def _is_busy(step: CallStep, operation: Operation) -> bool:
     """Return whether a call on another thread issues or ends operations; under the lock.
 
     Its effects may give memory back, and have memory looked for again.
@@ -297,17 +297,17 @@ def _is_busy(step: Step, operation: Operation) -> bool:
     return False
 
 
-def _look_again(step: Step, context: DeviceContext, operation: Operation) -> None:
+def _look_again(step: CallStep, context: DeviceContext, operation: Operation) -> None:
     with timelines.lock:
         context.post(operation, step.work)
 
 
-def _feed_one(step: Step, context: DeviceContext, operation: Operation) -> None:
+def _feed_one(step: CallStep, context: DeviceContext, operation: Operation) -> None:
     with timelines.lock:
         context.feed_one(operation, step.work)
 
 
-def _fail(step: Step, operation: Operation, error: HalError) -> None:
+def _fail(step: CallStep, operation: Operation, error: HalError) -> None:
     with timelines.lock:
         if operation._state == STARVED:
             end(operation, FAILED, error, step.work)

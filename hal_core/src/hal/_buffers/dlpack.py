@@ -47,7 +47,7 @@ class _Device(ctypes.Structure):
     _fields_ = (("kind", ctypes.c_int32), ("number", ctypes.c_int32))
 
 
-class _Tensor(ctypes.Structure):
+class _DLTensor(ctypes.Structure):
     _fields_ = (
         ("data", ctypes.c_void_p),
         ("device", _Device),
@@ -65,7 +65,7 @@ class _Managed(ctypes.Structure):
     """The target of a capsule named ``dltensor``."""
 
     _fields_ = (
-        ("tensor", _Tensor),
+        ("tensor", _DLTensor),
         ("context", ctypes.c_void_p),
         ("deleter", ctypes.c_void_p),
     )
@@ -80,7 +80,7 @@ class _Versioned(ctypes.Structure):
         ("context", ctypes.c_void_p),
         ("deleter", ctypes.c_void_p),
         ("flags", ctypes.c_uint64),
-        ("tensor", _Tensor),
+        ("tensor", _DLTensor),
     )
 
 
@@ -121,7 +121,7 @@ class _Claim:
             self._delete(self._pointer)
 
 
-class Tensor(NamedTuple):
+class ImportedTensor(NamedTuple):
     """A tensor that we own now."""
 
     owner: object  # keeps its memory alive; the last reference goes where foreign code may run
@@ -209,7 +209,7 @@ def export_array(
     return capsule
 
 
-def take_capsule(capsule: object, what: str) -> Tensor:
+def take_capsule(capsule: object, what: str) -> ImportedTensor:
     """Take the tensor out of a capsule, which is used up then.
 
     Raises `ExchangeError` for a type that numpy does not have, or a tensor of a
@@ -244,7 +244,7 @@ def take_capsule(capsule: object, what: str) -> Tensor:
     else:
         strides = packed(shape, dtype)
     claim = _Claim(pointer, managed.deleter)
-    found_tensor = Tensor(
+    found_tensor = ImportedTensor(
         claim,
         (tensor.data or 0) + tensor.byte_offset,
         dtype,
@@ -269,7 +269,7 @@ def packed(shape: tuple[int, ...], dtype: np.dtype[Any]) -> tuple[int, ...]:
     return tuple(reversed(strides))
 
 
-def _dtype(tensor: _Tensor, what: str) -> np.dtype[Any]:
+def _dtype(tensor: _DLTensor, what: str) -> np.dtype[Any]:
     """Return the numpy type of a tensor's elements."""
     if (tensor.code, tensor.bits, tensor.lanes) == (_BFLOAT, 16, 1):
         return bfloat16.dtype()

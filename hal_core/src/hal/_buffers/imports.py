@@ -81,13 +81,13 @@ def import_tensor(device: DeviceCore, tensor: object, copy: bool | None) -> Buff
     return _share(device, taken, MemoryType.DEVICE, taken.address)
 
 
-def _empty(device: DeviceCore, tensor: dlpack.Tensor) -> Buffer:
+def _empty(device: DeviceCore, tensor: dlpack.ImportedTensor) -> Buffer:
     made: Buffer = device.upload(np.empty(tensor.shape, tensor.dtype))
     return made
 
 
 def _share(
-    device: DeviceCore, tensor: dlpack.Tensor, memory: MemoryType, host_address: int | None
+    device: DeviceCore, tensor: dlpack.ImportedTensor, memory: MemoryType, host_address: int | None
 ) -> Buffer:
     """Return a buffer over a tensor's memory, which keeps its owner alive."""
     storage = device._heap.adopt(
@@ -188,7 +188,7 @@ def _read_interface(
     array: Any,  # noqa: ANN401 - another library's
     place: tuple[int, int],
     what: str,
-) -> tuple[dlpack.Tensor, int | None]:
+) -> tuple[dlpack.ImportedTensor, int | None]:
     """Return a CUDA array as a tensor, and the stream to wait for."""
     interface = array.__cuda_array_interface__
     if not isinstance(interface, Mapping):
@@ -212,14 +212,16 @@ def _read_interface(
     if stream is not None and (isinstance(stream, bool) or int(stream) < 1):
         message = f"{what}: its stream is {stream!r}; the protocol has None, or 1 and more"
         raise InvalidArgumentError(message)
-    tensor = dlpack.Tensor(array, int(address or 0), dtype, shape, strides, place, bool(read_only))
+    tensor = dlpack.ImportedTensor(
+        array, int(address or 0), dtype, shape, strides, place, bool(read_only)
+    )
     return tensor, None if stream is None else int(stream)
 
 
 def _take(
     device: DeviceCore,
     memory: MemoryType,
-    taken: dlpack.Tensor,
+    taken: dlpack.ImportedTensor,
     captured: Captured | None,
     copy: bool | None,  # noqa: FBT001 - three-valued
     what: str,
@@ -244,7 +246,7 @@ def _take(
     return target
 
 
-def _obstacle(tensor: dlpack.Tensor) -> str:
+def _obstacle(tensor: dlpack.ImportedTensor) -> str:
     """Return why a tensor's memory cannot be a buffer as it is; empty if it can."""
     if not tensor.is_contiguous:
         return (

@@ -17,7 +17,7 @@ import numpy as np
 
 from hal import bfloat16
 from hal._base import watch as watching
-from hal._base.regions import PAGE, Region
+from hal._base.regions import PAGE, SharedRegion
 from hal._buffers.dlpack import HOST_DEVICE
 from hal._memory.blocks import Owner
 from hal._memory.extent import Extent, shape_of
@@ -40,7 +40,7 @@ class _Shared:
 
     __slots__ = ("handle", "inner", "region")
 
-    def __init__(self, region: Region, inner: Storage | None = None) -> None:
+    def __init__(self, region: SharedRegion, inner: Storage | None = None) -> None:
         self.region = region  # the memory, behind its first page; of device memory, its users
         self.inner = inner  # the device memory, where it was allocated
         self.handle = b""  # the driver's, of device memory, once there is a ticket
@@ -78,13 +78,13 @@ def allocate_shareable(device: DeviceCore, size: int, index: int) -> Storage:
     """Return `size` > 0 bytes that other processes can open; see `Device.allocate`."""
     memory = MEMORY_TYPES[index]
     if memory is MemoryType.HOST or _is_host(device):
-        return _map(device, Region.create("buffer", size), memory)
+        return _map(device, SharedRegion.create("buffer", size), memory)
     if memory is not MemoryType.DEVICE or _FEATURE not in device._native.features:
         raise UnimplementedError(
             f"shareable {memory.value} memory was asked for, and {device._name} cannot share it "
             'with other processes; give memory="host", and copy'
         )
-    region = Region.create("buffer", 0)
+    region = SharedRegion.create("buffer", 0)
     region.join(watching.watch.bell())  # others leave with a ring
     shared = _Shared(region, device._heap.allocate_apart(size))
     assert shared.inner is not None  # noqa: S101 - for the type checker
@@ -152,7 +152,7 @@ def open_shared(device: DeviceCore, ticket: BufferTicket) -> tuple[Storage, np.d
 def _open_memory(device: DeviceCore, ticket: BufferTicket) -> Storage:
     if ticket.device:
         return _open_device(device, ticket)
-    region = Region.open(ticket, "buffer", ticket.offset + ticket.size)
+    region = SharedRegion.open(ticket, "buffer", ticket.offset + ticket.size)
     return _map(device, region, MemoryType.DEVICE if _is_host(device) else MemoryType.HOST)
 
 
@@ -170,7 +170,7 @@ def _open_device(device: DeviceCore, ticket: BufferTicket) -> Storage:
         if own is None or own.address is None:
             raise ClosedError("the buffer of the ticket was closed; keep it until it was opened")
         return device._heap.adopt(own.address, size, MemoryType.DEVICE, None, own)
-    region = Region.open(ticket, "buffer", 0)
+    region = SharedRegion.open(ticket, "buffer", 0)
     region.join(watch.bell())
     try:
         native.bind()
@@ -193,7 +193,7 @@ def _is_host(device: DeviceCore) -> bool:
     return device._native.dlpack_device(MemoryType.DEVICE) == HOST_DEVICE
 
 
-def _map(device: DeviceCore, region: Region, memory: MemoryType) -> Storage:
+def _map(device: DeviceCore, region: SharedRegion, memory: MemoryType) -> Storage:
     """Return a storage over the data of a region, which stays mapped as long."""
     heap, address, shared = device._heap, region.address + PAGE, _Shared(region)
     if _is_host(device):
@@ -208,7 +208,7 @@ def _map(device: DeviceCore, region: Region, memory: MemoryType) -> Storage:
 
 def _shared_of(storage: Storage) -> _Shared | None:
     """Return the owner of a storage's memory if that is shared."""
-    ticket = storage._ticket
-    cell = None if ticket is None else ticket.block.owner
+    lease = storage._lease
+    cell = None if lease is None else lease.block.owner
     shared = None if cell is None else cell.owner
     return shared if isinstance(shared, _Shared) else None

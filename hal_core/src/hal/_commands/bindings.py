@@ -25,7 +25,7 @@ Bindings: TypeAlias = Sequence[object] | Mapping[int, object]
 Table: TypeAlias = tuple[Any, ...]
 """The address of each slot's buffer, a scalar's bytes, or a grid's three numbers."""
 
-Late: TypeAlias = list[tuple[Storage | None, Any, int]]
+LateTable: TypeAlias = list[tuple[Storage | None, Any, int]]
 """The storage, offset and size of each slot's buffer: some have no address yet (M3).
 
 For a number there is no storage, and the entry of the table instead of the offset.
@@ -88,14 +88,14 @@ class SlotRules:
 
     def check(
         self, bindings: object, blocks: Sequence[Storage] = ()
-    ) -> tuple[Table | Late, list[Storage | None]]:
+    ) -> tuple[Table | LateTable, list[Storage | None]]:
         """Check a binding table; return it, and what to keep alive for each slot.
 
         `blocks` are the memory of the temporaries. If a buffer has no address yet, returns
         the input of `resolve` instead. Raises `ArgumentTypeError`,
         `InvalidArgumentError` and `ClosedError`.
         """
-        late: Late = []
+        late: LateTable = []
         addresses: list[Any] = []
         buffers = self._in_order(bindings)
         for index, (buffer, rule) in enumerate(zip(buffers, self.slots, strict=False)):
@@ -130,7 +130,7 @@ class SlotRules:
         self._check_addresses(table, late)
         return table, storages
 
-    def resolve(self, late: Late) -> Table:
+    def resolve(self, late: LateTable) -> Table:
         """Return the final addresses, when the execution is issued.
 
         Raises `OperationError` for a buffer that still has none.
@@ -167,7 +167,7 @@ class SlotRules:
             )
         return items
 
-    def _check_addresses(self, table: Table, bound: Late) -> None:
+    def _check_addresses(self, table: Table, bound: LateTable) -> None:
         """Raise if a copy or an order would meet memory that overlaps."""
         for (target, source), description in self._copies:
             to = target.start + (table[target.memory] if target.memory >= 0 else 0)

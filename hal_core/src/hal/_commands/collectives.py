@@ -16,12 +16,12 @@ from hal._commands.slots import DIRECT, Slots
 from hal._transfers.collective_checks import agree, check, check_group, distance_of
 from hal._transfers.collectives import GroupLaunch, GroupRegion
 from hal.errors import InvalidArgumentError
-from hal.native_collectives import Collective, Participant, Step
+from hal.native_collectives import Collective, CollectiveStep, Participant
 
 if TYPE_CHECKING:
     import numpy as np
 
-    from hal._commands.bindings import Late, Table
+    from hal._commands.bindings import LateTable, Table
     from hal._engine.stream import StreamQueue
     from hal._memory.core import DeviceCore
     from hal._memory.storage import Storage
@@ -47,7 +47,7 @@ class CollectiveNode(NamedTuple):
 
     group: Participant
     launch: object
-    step: Step
+    step: CollectiveStep
     dtype: np.dtype[Any] | None
     source: _Spot | None
     target: _Spot | None
@@ -117,7 +117,7 @@ class Gathering:
         self.group = nodes[0].group
 
     def launch(
-        self, queue: StreamQueue, table: Table | Late, storages: Sequence[Any]
+        self, queue: StreamQueue, table: Table | LateTable, storages: Sequence[Any]
     ) -> GroupLaunch:
         """Return a launch on a queue, with the memory that a checked binding table gives.
 
@@ -138,7 +138,9 @@ class Gathering:
             work.append(Collective(step, dtype, given, taken))
         return GroupLaunch(queue, work, tuple(used))
 
-    def _region(self, spot: _Spot, table: Table | Late, storages: Sequence[Any]) -> GroupRegion:
+    def _region(
+        self, spot: _Spot, table: Table | LateTable, storages: Sequence[Any]
+    ) -> GroupRegion:
         """Return the memory of an operand."""
         memory, start = spot.memory, spot.start
         if not isinstance(memory, int):

@@ -11,7 +11,7 @@ import numpy as np
 from hal._commands import nodes
 from hal._commands.bindings import SlotRules
 from hal._commands.collectives import Gathering, collective
-from hal._commands.lowering import Order, lower, runs_as_graph
+from hal._commands.lowering import CommandOrder, lower, runs_as_graph
 from hal._commands.nodes import Command
 from hal._commands.parts import cut, narrow
 from hal._commands.playback import Playback, Stage, Stages
@@ -304,7 +304,7 @@ class CommandBuffer(Recorder, Collectives["Buffer | Slot", None]):
         else:
             self._playback = self._make_playback(self._device, commands, order, rules)
         self._ended = True
-        self._commands, self._order = [], Order()
+        self._commands, self._order = [], CommandOrder()
 
     # Inside
 
@@ -333,7 +333,7 @@ class CommandBuffer(Recorder, Collectives["Buffer | Slot", None]):
         self,
         device: DeviceCore,
         commands: Sequence[Command],
-        order: Order,
+        order: CommandOrder,
         rules: SlotRules,
         numbers: Sequence[int] | None = None,
     ) -> Playback:

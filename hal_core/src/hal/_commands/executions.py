@@ -15,7 +15,7 @@ from hal._engine.ending import recall
 from hal._engine.fence import Waits
 from hal._engine.operation import STARVED
 from hal._engine.plan import NOTHING, Payload
-from hal._engine.steps import Step
+from hal._engine.steps import CallStep
 from hal._engine.stream import StreamQueue
 from hal._engine.submission import Submission
 from hal._engine.submitting import submit_together
@@ -93,7 +93,7 @@ class Execution(Submission):
 
     _first: Submission
 
-    def _cancel(self, step: Step, *_: None) -> None:
+    def _cancel(self, step: CallStep, *_: None) -> None:
         """Cancel all of it, unless parts may be issued: all of those wait for the first one."""
         with timelines.lock:
             if self._first._state <= STARVED:

@@ -1,6 +1,6 @@
 """Decide which recordings run as a graph, and turn their order into its edges (rules C2, C4).
 
-While commands are recorded, `Order` notes what each comes after: a *join*, which
+While commands are recorded, `CommandOrder` notes what each comes after: a *join*, which
 is everything before the last barrier or before the signal of an event that was
 waited for, and with ``hazards="auto"`` the bytes that it touches. `lower` turns
 these into edges. A join becomes an empty node only where several commands come
@@ -19,30 +19,30 @@ from hal._commands.hazards import Access, Hazards
 from hal.native import LaunchNode, NativeDevice, Node, PeerCopyNode
 
 
-class Join:
+class CommandJoin:
     """All commands up to a place of the recording."""
 
     __slots__ = ("commands", "earlier", "stop")
 
-    def __init__(self, stop: int, commands: Sequence[int], earlier: Join | None) -> None:
+    def __init__(self, stop: int, commands: Sequence[int], earlier: CommandJoin | None) -> None:
         self.stop = stop  # the number of the first command after it
         self.commands = commands  # its own, in order; there is at least one
         # Another join that is part of it. A command that is in neither comes before one of its own.
         self.earlier = earlier
 
 
-class Order:
+class CommandOrder:
     """The order of a recording: what each command comes after."""
 
     __slots__ = ("_base", "_covered", "_last", "_open", "accesses", "bases")
 
     def __init__(self) -> None:
-        self.bases: list[Join | None] = []  # of each command, the join that it comes after
+        self.bases: list[CommandJoin | None] = []  # of each command, the join that it comes after
         self.accesses: list[Sequence[Access]] = []  # what each touches, where that orders
-        self._base: Join | None = None
+        self._base: CommandJoin | None = None
         self._covered = False  # a command since then comes after the base
         self._open: list[int] = []  # commands that are part of no join yet
-        self._last: Join | None = None  # the last join since the barrier
+        self._last: CommandJoin | None = None  # the last join since the barrier
 
     @property
     def stop(self) -> int:
@@ -60,18 +60,18 @@ class Order:
         self.wait(self.join())
         self._last = None
 
-    def join(self) -> Join | None:
+    def join(self) -> CommandJoin | None:
         """Return all commands so far as one join; None if there are none."""
         earlier = self._last or self._base
         if self._open:
             if self._covered and earlier is self._base:
                 earlier = None
-            earlier = Join(len(self.bases), self._open, earlier)
+            earlier = CommandJoin(len(self.bases), self._open, earlier)
             self._open = []
         self._last = earlier
         return earlier
 
-    def wait(self, join: Join | None) -> None:
+    def wait(self, join: CommandJoin | None) -> None:
         """Order all commands of a join before all that follow."""
         if join is not None and (self._base is None or self._base.stop < join.stop):
             self._base = join
@@ -109,7 +109,7 @@ def runs_as_graph(
     return all(native.can_access_peer(each) for each in others)
 
 
-def lower(order: Order) -> Lowering:
+def lower(order: CommandOrder) -> Lowering:
     """Return the graph of a recording that has ended."""
     before: Sequence[Sequence[int]] = ()
     bases = order.bases
@@ -118,7 +118,7 @@ def lower(order: Order) -> Lowering:
     uses = _count_uses(bases)
     positions: list[int] = []
     dependencies: list[tuple[int, ...]] = []
-    nodes: dict[Join, list[int]] = {}  # for each join, the nodes to depend on
+    nodes: dict[CommandJoin, list[int]] = {}  # for each join, the nodes to depend on
     for number, base in enumerate(bases):
         after = [positions[command] for command in before[number]] if before else []
         if base is not None:
@@ -130,12 +130,12 @@ def lower(order: Order) -> Lowering:
     return Lowering(tuple(positions), tuple(dependencies))
 
 
-def _derive(order: Order) -> tuple[list[list[int]], list[Join | None]]:
+def _derive(order: CommandOrder) -> tuple[list[list[int]], list[CommandJoin | None]]:
     """Return each command's predecessors by its bytes, and its join unless one implies that."""
     hazards = Hazards()
     before: list[list[int]] = []
-    bases: list[Join | None] = []
-    last: Join | None = None
+    bases: list[CommandJoin | None] = []
+    last: CommandJoin | None = None
     for number, (base, accesses) in enumerate(zip(order.bases, order.accesses, strict=True)):
         if base is not None and base is not last and base.stop == number:
             hazards.restart()
@@ -149,9 +149,9 @@ def _derive(order: Order) -> tuple[list[list[int]], list[Join | None]]:
     return before, bases
 
 
-def _count_uses(bases: Sequence[Join | None]) -> dict[Join, int]:
+def _count_uses(bases: Sequence[CommandJoin | None]) -> dict[CommandJoin, int]:
     """Return, for each join in use, how many commands and joins come after it."""
-    uses: dict[Join, int] = {}
+    uses: dict[CommandJoin, int] = {}
     for base in bases:
         if base is not None:
             uses[base] = uses.get(base, 0) + 1
@@ -166,12 +166,12 @@ def _count_uses(bases: Sequence[Join | None]) -> dict[Join, int]:
 
 
 def _place(
-    base: Join,
+    base: CommandJoin,
     before: Sequence[Sequence[int]],
-    uses: dict[Join, int],
+    uses: dict[CommandJoin, int],
     positions: Sequence[int],
     dependencies: list[tuple[int, ...]],
-    nodes: dict[Join, list[int]],
+    nodes: dict[CommandJoin, list[int]],
 ) -> None:
     """Find the nodes to depend on for a join and its inner joins; add empty nodes where needed."""
     chain = [base]

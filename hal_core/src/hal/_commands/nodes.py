@@ -327,7 +327,7 @@ def _owner(device: DeviceCore, thing: object) -> DeviceCore:
     return other if other is device or is_peer(device, other) else device
 
 
-class _Place(NamedTuple):
+class _BoundOperand(NamedTuple):
     """A buffer or a slot that a command may use."""
 
     thing: Any
@@ -336,12 +336,14 @@ class _Place(NamedTuple):
     kept: Storage | None  # what to keep alive
 
 
-def check_place(device: DeviceCore, slots: Slots, thing: object, what: str, rights: int) -> _Place:
+def check_place(
+    device: DeviceCore, slots: Slots, thing: object, what: str, rights: int
+) -> _BoundOperand:
     """Return the place of a buffer or a slot; raise if it cannot be used here."""
     if isinstance(thing, Slot):
         slots._check_own(thing, what, "buffer")
         slots._check_device(thing, device, what, rights)
-        return _Place(thing, thing._index, thing._offset, None)
+        return _BoundOperand(thing, thing._index, thing._offset, None)
     storage = check_buffer(device, thing, what, rights, "recording")
     assert isinstance(thing, Buffer)  # noqa: S101 - for the type checker
     if storage.address is None:
@@ -351,7 +353,7 @@ def check_place(device: DeviceCore, slots: Slots, thing: object, what: str, righ
         )
     if isinstance(storage, Transient):
         slots._hold(storage)
-    return _Place(thing, DIRECT, storage.address + thing._offset, storage)
+    return _BoundOperand(thing, DIRECT, storage.address + thing._offset, storage)
 
 
 def _check_sized(place: Any, size: object, what: str) -> None:  # noqa: ANN401 - buffer or slot

@@ -13,7 +13,7 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from hal._commands.lowering import Join, Order, lower
+from hal._commands.lowering import CommandJoin, CommandOrder, lower
 
 
 class Part(NamedTuple):
@@ -28,7 +28,7 @@ class Part(NamedTuple):
     after: tuple[int, ...]
 
 
-def cut(order: Order, places: Sequence[int], launches: Sequence[object]) -> list[Part]:
+def cut(order: CommandOrder, places: Sequence[int], launches: Sequence[object]) -> list[Part]:
     """Return the parts of a recording whose commands have `places`, in an order to submit them.
 
     Commands with the same one of `launches` are neighbours, and one part, whatever waits for
@@ -56,7 +56,7 @@ def cut(order: Order, places: Sequence[int], launches: Sequence[object]) -> list
     return [Part(places[commands[0]], tuple(commands), tuple(after)) for commands, after in found]
 
 
-def _find_waits(order: Order, places: Sequence[int]) -> dict[int, list[int]]:
+def _find_waits(order: CommandOrder, places: Sequence[int]) -> dict[int, list[int]]:
     """Return, for each command that its place waits at, the other places' commands to wait for.
 
     A command that an earlier wait of its place covers is left out. A wait for a command covers all
@@ -97,18 +97,18 @@ def _only(nothing: tuple[int, ...], place: int, command: int) -> tuple[int, ...]
     return (*nothing[:place], command, *nothing[place + 1 :])
 
 
-def narrow(order: Order, commands: Sequence[int]) -> Order:
+def narrow(order: CommandOrder, commands: Sequence[int]) -> CommandOrder:
     """Return the order of one part's commands among themselves.
 
     What orders two of them by way of another place has cut the part between the two. So it is
     enough to leave the others out of each join.
     """
     numbers = {command: number for number, command in enumerate(commands)}
-    known: dict[Join | None, Join | None] = {None: None}
-    narrowed = Order()
+    known: dict[CommandJoin | None, CommandJoin | None] = {None: None}
+    narrowed = CommandOrder()
     for command in commands:
         base = order.bases[command]
-        chain: list[Join] = []
+        chain: list[CommandJoin] = []
         join = base
         while join is not None and join not in known:
             chain.append(join)
@@ -117,7 +117,7 @@ def narrow(order: Order, commands: Sequence[int]) -> Order:
             own = [numbers[number] for number in each.commands if number in numbers]
             earlier = known[each.earlier]
             stop = bisect_left(commands, each.stop)
-            known[each] = Join(stop, own, earlier) if own else earlier
+            known[each] = CommandJoin(stop, own, earlier) if own else earlier
         narrowed.bases.append(known[base])
         if order.accesses:
             narrowed.accesses.append(order.accesses[command])

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from hal._base.failures import fresh, placed
 from hal._commands.instances import Instance, InstancePool, Lease, Replica, SlotUses
-from hal._commands.rebinding import Plan, plan_of
+from hal._commands.rebinding import RebindPlan, plan_of
 from hal._engine.plan import Payload
 from hal._kernels.indirect import run_on_host
 from hal._memory.peers import find_hosts
@@ -19,7 +19,7 @@ from hal.errors import HalError, OperationError
 from hal.native import EmptyNode, FillNode, LaunchNode, MemoryType, Node, PeerCopyNode
 
 if TYPE_CHECKING:
-    from hal._commands.bindings import Late, SlotRules, Table
+    from hal._commands.bindings import LateTable, SlotRules, Table
     from hal._commands.collectives import Gathering
     from hal._commands.lowering import Lowering
     from hal._commands.nodes import Command
@@ -39,7 +39,7 @@ class _Execution(Replay):
 
     __slots__ = ("_playback", "replica", "table")
 
-    def __init__(self, playback: Playback, table: Table | Late | None, count: int) -> None:
+    def __init__(self, playback: Playback, table: Table | LateTable | None, count: int) -> None:
         super().__init__(count)
         self._playback = playback
         self.table = table  # None if it has no slots
@@ -133,7 +133,7 @@ class Playback:
         self._template = Replica(uses, nodes, uses.blocks)
         self._spares = [self._template]  # unused replicas
         self._pool = InstancePool()
-        self._plan: Plan | None = None  # of a recording whose slots the C extension can bind
+        self._plan: RebindPlan | None = None  # of a recording whose slots the C extension can bind
         self._plain = self._find_plain()
 
     def _find_plain(self) -> list[Any] | InstancePool | Rebinder | None:
@@ -169,7 +169,7 @@ class Playback:
         """Return the bytes of each block that an execution reserves for its temporaries."""
         return self._rules.temporaries() if self._functions else ()
 
-    def of_part(self, table: Table | Late, storages: Sequence[Any]) -> tuple[Payload, bool]:
+    def of_part(self, table: Table | LateTable, storages: Sequence[Any]) -> tuple[Payload, bool]:
         """Return the payload of a part's execution, as `payload` does of a whole one.
 
         `table` and `storages` are what the bindings of all slots were checked to be.
@@ -184,7 +184,7 @@ class Playback:
         `blocks` are the memory of the temporaries. See `Queue.execute`.
         """
         resources: object = (self, self._direct) if self._direct else self
-        table: Table | Late = ()
+        table: Table | LateTable = ()
         storages: Sequence[Any] = ()
         if self._uses.count or bindings is not None:
             table, storages = self._rules.check(() if bindings is None else bindings, blocks)
@@ -192,7 +192,7 @@ class Playback:
         return self._payload(table, storages, resources)
 
     def _payload(
-        self, table: Table | Late, storages: Sequence[Any], resources: object
+        self, table: Table | LateTable, storages: Sequence[Any], resources: object
     ) -> tuple[Payload, bool]:
         """Return the payload that uses a checked table, and whether the host runs it."""
         if not self._functions:
@@ -240,7 +240,7 @@ class Playback:
             # The calls have copied the arguments. After an error the collector frees the replica.
             self._spares.append(replica)
 
-    def _run_on_host(self, table: Table | Late, moves: Container[int]) -> None:
+    def _run_on_host(self, table: Table | LateTable, moves: Container[int]) -> None:
         """Run all of it from the host, which reads grids in memory and is idle before `moves`."""
         replica = self._take(table)
         node = None
@@ -257,7 +257,7 @@ class Playback:
             raise self._explain(error, replica.nodes, node) from error
         self._spares.append(replica)
 
-    def _launch(self, stream: int, table: Table | Late, lease: Lease) -> None:
+    def _launch(self, stream: int, table: Table | LateTable, lease: Lease) -> None:
         """Launch a native graph instance, after updating it to a binding table."""
         addresses = self._resolve(table)
         native = self._device._native
@@ -328,7 +328,7 @@ class Playback:
             native = self._device._native
             instance.rebinder = plan.of_instance(native, instance, lowering.positions)
 
-    def _take(self, table: Table | Late) -> Replica:
+    def _take(self, table: Table | LateTable) -> Replica:
         """Return a replica that is bound to a table and that nobody else uses."""
         addresses = self._resolve(table)
         try:
@@ -339,7 +339,7 @@ class Playback:
             replica.bind(addresses)
         return replica
 
-    def _resolve(self, table: Table | Late) -> Table:
+    def _resolve(self, table: Table | LateTable) -> Table:
         """Return the addresses of a table, some of which may have been unknown at submission."""
         return self._rules.resolve(table) if isinstance(table, list) else table
 

@@ -35,7 +35,7 @@ _Slot = tuple[str, Any, int, int, int]
 _Patch = tuple[int, int, int, int, int, int]
 
 
-class Plan:
+class RebindPlan:
     """The part of a recording that the C extension uses: slots, and the launches that use them."""
 
     __slots__ = ("_commands", "_ranges", "_slots", "_uses")
@@ -97,7 +97,7 @@ class Plan:
         return found
 
 
-def plan_of(rules: SlotRules, uses: SlotUses, nodes: Sequence[Node]) -> Plan | None:
+def plan_of(rules: SlotRules, uses: SlotUses, nodes: Sequence[Node]) -> RebindPlan | None:
     """Return the plan of a recording with slots; None if only Python can bind them.
 
     That is so for fills, copies and launches over a grid in memory that use slots, for slots of the
@@ -114,7 +114,7 @@ def plan_of(rules: SlotRules, uses: SlotUses, nodes: Sequence[Node]) -> Plan | N
     ranges = rules.ranges(DIRECT)
     if not all(slot[0] for slot in slots) or (ranges is not None and len(ranges) > _MOST_RANGES):
         return None
-    return Plan(slots, uses, commands, ranges)
+    return RebindPlan(slots, uses, commands, ranges)
 
 
 def _described(rules: SlotRules, slot: int) -> _Slot:

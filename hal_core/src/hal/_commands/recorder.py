@@ -7,7 +7,7 @@ from typing import Any, Final, Self
 
 from hal._base.failures import placed
 from hal._commands import nodes
-from hal._commands.lowering import Join, Order
+from hal._commands.lowering import CommandJoin, CommandOrder
 from hal._commands.nodes import Command, Operand
 from hal._commands.playback import Playback, Stages
 from hal._commands.slots import DIRECT, Slots
@@ -81,7 +81,7 @@ class Recorder:
         self._slots = Slots(device, slots)
         self._commands: list[Command] = []  # until it has ended: `Playback` has them then
         self._names: list[str] = []  # of each command
-        self._order = Order()
+        self._order = CommandOrder()
         self._scopes: list[Scope] = []  # that are open, from which three follow:
         self._here = device  # whose the next commands are
         self._place = 0  # of the next commands
@@ -221,7 +221,7 @@ class CommandEvent:
         self._commands = commands  # the recording that knows it
         self._name = name
         self._signalled = False
-        self._join: Join | None = None  # None: nothing was recorded before its signal
+        self._join: CommandJoin | None = None  # None: nothing was recorded before its signal
 
     @property
     def name(self) -> str:

@@ -25,7 +25,7 @@ from hal._engine import external, progress, steps
 from hal._engine.context import DeviceContext
 from hal._engine.semaphore import Semaphore
 from hal._engine.shared_semaphore import create_semaphore, open_semaphore
-from hal._engine.steps import Step
+from hal._engine.steps import CallStep
 from hal._engine.submitted import wait_idle
 from hal._engine.timestamps import TimerPool
 from hal._kernels.executable import Executable, load_executable
@@ -39,7 +39,7 @@ from hal._memory.usage import BufferUsage, check_memory, check_rights
 from hal._programs.compile import compile_for
 from hal._programs.images import check_signature, read_image
 from hal._programs.program import MAGIC, Program
-from hal._programs.requests import Includes, Options, Source, Trace, check_options, prepare
+from hal._programs.requests import Includes, Options, Source, TraceOption, check_options, prepare
 from hal._programs.signature import Signature
 from hal._transfers import arrays
 from hal._transfers.arrays import Shape
@@ -98,7 +98,7 @@ class Device(DeviceCore):
         limit = max_in_flight or native.max_in_flight
         context = DeviceContext(native, name, limit, memory_events)
         super().__init__(backend, plain_name, name, context, settings or MemorySettings())
-        self._closer: Step | None = None  # the step of the call that closes it
+        self._closer: CallStep | None = None  # the step of the call that closes it
         self._queue_count = 0
         self._timers = TimerPool(context)
         # What `load` has loaded for each living program, and a lock so that it is done once
@@ -306,7 +306,7 @@ class Device(DeviceCore):
         defines: Mapping[str, object] | None = None,
         options: Options = (),
         include_directories: Includes = (),
-        trace: Trace = None,
+        trace: TraceOption = None,
         omitted_output: str = "print",
     ) -> Executable:
         """Compile portable kernel source (docs/kernels.md) for this device and load it; blocks.

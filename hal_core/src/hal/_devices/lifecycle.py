@@ -17,7 +17,7 @@ from hal._memory import blocking, peers, reaper
 
 if TYPE_CHECKING:
     from hal._devices.device import Device
-    from hal._engine.steps import Step
+    from hal._engine.steps import CallStep
 
 
 devices: dict[Device, None] = {}
@@ -83,7 +83,7 @@ def remove(device: Device) -> None:
 
 
 def end(
-    step: Step, device: Device, deadline: float
+    step: CallStep, device: Device, deadline: float
 ) -> tuple[tuple[str, ...], tuple[str, ...]] | None:
     """Close a device; None if another thread is about to. See `Device.close`.
 

@@ -23,7 +23,7 @@ from hal._engine.context import DeviceContext
 from hal._engine.fence import Waits
 from hal._engine.plan import NOTHING
 from hal._engine.progress import act, put_off
-from hal._engine.steps import Step
+from hal._engine.steps import CallStep
 from hal._engine.stream import StreamQueue
 from hal._engine.submission import Submission
 from hal._engine.submitted import call, wait_idle
@@ -496,7 +496,7 @@ class Queues:
 
 
 def add_queue(
-    step: Step, device: Device, given: tuple[str | None, bool, tuple[int, object] | None]
+    step: CallStep, device: Device, given: tuple[str | None, bool, tuple[int, object] | None]
 ) -> Queue:
     """Make a queue of a device, whose close waits for the native call."""
     name, ordered, borrowed = given

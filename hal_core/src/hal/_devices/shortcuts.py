@@ -34,7 +34,7 @@ from hal._kernels.executable import Kernel
 from hal._kernels.launch_shape import MAX_GRID
 from hal._memory import blocking
 from hal._memory.blocking import Lane
-from hal._memory.blocks import ALIGNMENT, ASYNC, GONE, NO_BUCKET, Block, Ticket
+from hal._memory.blocks import ALIGNMENT, ASYNC, GONE, NO_BUCKET, Block, BlockLease
 from hal._memory.books import Books
 from hal._memory.core import DeviceCore
 from hal._memory.driver_memory import DriverMemory
@@ -48,12 +48,12 @@ from hal._memory.usage import DISPATCH, READ, TRANSFER_SOURCE, TRANSFER_TARGET, 
 from hal._transfers.collectives import GroupLaunch, prepare
 from hal._transfers.transfers import CHUNK, SMALL
 from hal.native import CopyNode, FillNode, HostCopyNode, LaunchNode, MemoryType
-from hal.native_collectives import Step
+from hal.native_collectives import CollectiveStep
 
 _CLASSES: Final[tuple[type, ...]] = (
     *(DeviceContext, DeviceCore, Event, EventPool, Extent, Kernel, Operation, Queue, Semaphore),
     *(Block, Books, Buffer, Deallocation, DriverMemory, Give, Piece, Reaper, Segment, SegmentPool),
-    *(GroupLaunch, Step, Ticket),
+    *(GroupLaunch, CollectiveStep, BlockLease),
     *(
         CommandBuffer,
         CopyNode,

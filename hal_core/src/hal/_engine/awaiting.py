@@ -25,7 +25,7 @@ from hal.errors import UnimplementedError
 
 if TYPE_CHECKING:
     from hal._engine.semaphore import Semaphore
-    from hal._engine.steps import Step
+    from hal._engine.steps import CallStep
 
 
 Awaiting: TypeAlias = Generator[Any, None, None]
@@ -114,7 +114,7 @@ class Registration:
         self._semaphore = semaphore
         self._value = value
 
-    def _register(self, step: Step, *_: None) -> None:
+    def _register(self, step: CallStep, *_: None) -> None:
         """Register, or notify at once; inside a step."""
         semaphore, value, work = self._semaphore, self._value, step.work
         with timelines.lock:
@@ -123,7 +123,7 @@ class Registration:
             else:
                 semaphore._until_reached(value, work).watch(value, self, 0)
 
-    def _cancel(self, _: Step, *__: None) -> bool:
+    def _cancel(self, _: CallStep, *__: None) -> bool:
         """Leave no registration behind, inside a step; return whether there was one."""
         with timelines.lock:
             return self._semaphore._forget(self._value, self)

@@ -32,13 +32,13 @@ from hal._engine.operation import (
     STARVED,
     Operation,
 )
-from hal._engine.plan import Plan
+from hal._engine.plan import CallSequence
 from hal._engine.retiring import clear_head
 from hal._engine.timelines import HOST, ISSUE, Timeline, Timepoint, Work, first_failure
 from hal.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
-    from hal._engine.steps import Step
+    from hal._engine.steps import CallStep
     from hal._engine.stream import StreamQueue
     from hal._engine.submission import Submission
 
@@ -143,7 +143,7 @@ def release(operation: Operation, index: int, work: Work) -> None:
 # Claiming
 
 
-def claim_next(queue: StreamQueue, step: Step) -> Operation | None:
+def claim_next(queue: StreamQueue, step: CallStep) -> Operation | None:
     """Claim the next operation that may be issued; under the lock."""
     backlog, ring = queue._backlog, queue._ring
     clear_head(queue)
@@ -187,14 +187,14 @@ def has_room(operation: Operation) -> bool:
     queue = operation._queue
     in_flight = queue._launched - queue._retired
     function = operation._function
-    if isinstance(function, Plan) and function.left > 1:
+    if isinstance(function, CallSequence) and function.left > 1:
         # Half of the limit at once, since each part takes an event.
         need = min(function.left, max(queue._limit // 2, 1))
         return in_flight + need <= queue._limit or not queue._ring
     return in_flight < queue._limit
 
 
-def claim(operation: Operation, waits: CheckedWaits, step: Step) -> bool:  # noqa: PLR0912 - all or nothing
+def claim(operation: Operation, waits: CheckedWaits, step: CallStep) -> bool:  # noqa: PLR0912 - all or nothing
     """Turn the waits into stream waits, take the baton, reserve the signals; under the lock.
 
     Returns False, with the operation still pending if a wait is not resolved, or ended if one
@@ -255,7 +255,7 @@ def claim(operation: Operation, waits: CheckedWaits, step: Step) -> bool:  # noq
     return True
 
 
-def _take_baton(operation: Operation, step: Step) -> None:
+def _take_baton(operation: Operation, step: CallStep) -> None:
     """Have the step issue an operation; under the lock.
 
     The order matters: the step knows of the queue before the baton is its own.
@@ -267,7 +267,7 @@ def _take_baton(operation: Operation, step: Step) -> None:
     operation._state = ISSUING
 
 
-def look_again(queue: StreamQueue, step: Step, more: bool) -> Operation | None:  # noqa: FBT001 - internal
+def look_again(queue: StreamQueue, step: CallStep, more: bool) -> Operation | None:  # noqa: FBT001 - internal
     """Claim the next operation, or release the baton; under the lock."""
     if queue._backlog:
         if more:

@@ -15,7 +15,7 @@ from hal._engine.ending import call_off_all, lose
 from hal._engine.events import Event, EventPool
 from hal._engine.memory_events import MemoryEvents
 from hal._engine.operation import ISSUED, PARTLY, STARVED, Operation
-from hal._engine.steps import Step
+from hal._engine.steps import CallStep
 from hal._engine.stream import StreamQueue
 from hal._engine.submission import Submission
 from hal._engine.timelines import CHANGE, HOST, ISSUE, Work
@@ -98,7 +98,7 @@ class DeviceContext:
         message = f"{what} is closed; create another with hal.create_device or create_queue"
         raise ClosedError(message)
 
-    def harvest_some(self, step: Step, queue: StreamQueue) -> None:
+    def harvest_some(self, step: CallStep, queue: StreamQueue) -> None:
         """Retire what has completed on a queue and, in rotation, on one other."""
         retiring.harvest(step, queue)
         queues = self.queues
@@ -328,21 +328,21 @@ class DeviceContext:
             self.lose(error)
 
 
-def _harvest(step: Step, queues: list[StreamQueue], _: None) -> None:
+def _harvest(step: CallStep, queues: list[StreamQueue], _: None) -> None:
     for queue in queues:
         retiring.harvest(step, queue)
 
 
-def _feed(step: Step, context: DeviceContext, _: None) -> None:
+def _feed(step: CallStep, context: DeviceContext, _: None) -> None:
     with timelines.lock:
         context.feed_some(step.work)
 
 
-def _lose(step: Step, context: DeviceContext, error: BaseException) -> None:
+def _lose(step: CallStep, context: DeviceContext, error: BaseException) -> None:
     step.work.append((CHANGE, (lose, context, error)))
 
 
-def _share_loss(step: Step, context: DeviceContext, other: DeviceContext) -> None:
+def _share_loss(step: CallStep, context: DeviceContext, other: DeviceContext) -> None:
     with timelines.lock:
         together = list(dict.fromkeys((*context.together, *other.together)))
         for each in together:
@@ -354,7 +354,7 @@ def _losses(contexts: list[DeviceContext]) -> Work:
     return [(CHANGE, (lose, each, each.lost)) for each in contexts if each.lost is not None]
 
 
-def _cancel(step: Step, queues: list[StreamQueue], _: None) -> None:
+def _cancel(step: CallStep, queues: list[StreamQueue], _: None) -> None:
     """Refuse new operations and cancel those not issued."""
     with timelines.lock:
         step.work += [(CHANGE, (call_off_all, queue, None)) for queue in queues]
@@ -362,7 +362,7 @@ def _cancel(step: Step, queues: list[StreamQueue], _: None) -> None:
             queue._closed = True
 
 
-def _close_queues(step: Step, queues: list[StreamQueue], deadline: float) -> tuple[str, ...]:
+def _close_queues(step: CallStep, queues: list[StreamQueue], deadline: float) -> tuple[str, ...]:
     """Close the queues that nobody else is closing, and wait for the threads that close the others.
 
     Each call in here has a step of its own: a signal handler may run between them, and another
@@ -381,7 +381,7 @@ def _close_queues(step: Step, queues: list[StreamQueue], deadline: float) -> tup
         sync.nap(_NAP_SECONDS)
 
 
-def _begin_close(queues: list[StreamQueue], step: Step) -> list[StreamQueue]:
+def _begin_close(queues: list[StreamQueue], step: CallStep) -> list[StreamQueue]:
     """Have the step close the open queues that nobody else is closing; under the lock."""
     ours = []
     for queue in queues:

@@ -34,7 +34,7 @@ begin a frame, in which a Ctrl-C could be raised.
 """
 
 
-class Recorder(Protocol):
+class EventRecorder(Protocol):
     """An object that records and awaits events on streams: a `NativeDevice` or its substitute."""
 
     def record_event(self, event: int, stream: int, /) -> None:
@@ -122,7 +122,7 @@ class EventPool:
         self._native = source = native if memory is None else memory
         # Asks an event's handle, as `NativeDevice.query_event`
         self.query_event = source.query_event
-        self.own: Recorder = source  # records and awaits events on the device's own streams
+        self.own: EventRecorder = source  # records and awaits events on the device's own streams
         # Records an event on another library's stream, as `NativeDevice.record_event`
         self.record_foreign = native.record_event if memory is None else memory.record_natively
         # Makes any stream wait for an operation, one of another library or device of the domain

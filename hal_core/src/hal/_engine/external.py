@@ -16,7 +16,7 @@ from hal._base import sync
 from hal._base.failures import fresh
 from hal._engine import steps, timelines
 from hal._engine.context import DeviceContext
-from hal._engine.events import Event, Recorder, settle_all
+from hal._engine.events import Event, EventRecorder, settle_all
 from hal._engine.fence import Waits
 from hal._engine.operation import DONE, ISSUED, PENDING, Operation
 from hal._engine.plan import NOTHING, Payload
@@ -276,7 +276,7 @@ def capture(context: DeviceContext, handle: int) -> Captured:
     return captured
 
 
-def _wait_captured(stream: int, events: Recorder, captured: Captured) -> None:
+def _wait_captured(stream: int, events: EventRecorder, captured: Captured) -> None:
     events.wait_event(stream, captured.event.handle)
 
 

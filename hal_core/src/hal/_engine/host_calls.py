@@ -15,7 +15,7 @@ from hal._engine import timelines
 from hal._engine.backlog import register
 from hal._engine.ending import end
 from hal._engine.operation import DEFERRED, DONE, FAILED, RUNNING, SENT, Operation
-from hal._engine.steps import Step
+from hal._engine.steps import CallStep
 from hal._engine.timelines import Timepoint, Work
 from hal.errors import InvalidArgumentError
 
@@ -26,7 +26,7 @@ Outcome: TypeAlias = "tuple[Timepoint, ...] | BaseException"
 """The waits that a function has returned, or the exception that it raised."""
 
 
-def begin(_: Step, operation: Operation, __: None) -> bool:
+def begin(_: CallStep, operation: Operation, __: None) -> bool:
     """Return whether the calling thread is to call the function of a host operation."""
     with timelines.lock:
         if operation._state != SENT:
@@ -35,7 +35,7 @@ def begin(_: Step, operation: Operation, __: None) -> bool:
         return True
 
 
-def complete(step: Step, operation: Operation, outcome: Outcome) -> None:
+def complete(step: CallStep, operation: Operation, outcome: Outcome) -> None:
     """End or defer a host operation whose function has returned or raised."""
     work = step.work
     with timelines.lock:

@@ -25,9 +25,9 @@ from hal._engine.operation import (
     Operation,
     is_over,
 )
-from hal._engine.plan import Plan
+from hal._engine.plan import CallSequence
 from hal._engine.retiring import enter
-from hal._engine.steps import Step
+from hal._engine.steps import CallStep
 from hal._engine.stream import StreamQueue
 from hal._engine.timelines import CHANGE, DROP, GARBAGE
 from hal.errors import CancelledError, DeviceLostError
@@ -36,7 +36,7 @@ _FEEDS: Final = frozenset({"alloca", "dealloca", "execute"})
 """Kinds that take or give memory back at their issue: the next starved one may find some, too."""
 
 
-def pump(queue: StreamQueue, step: Step, budget: int) -> int:
+def pump(queue: StreamQueue, step: CallStep, budget: int) -> int:
     """Issue ready operations, at most `budget`; return their number."""
     with timelines.lock:
         if queue._issuing is not None:
@@ -45,7 +45,7 @@ def pump(queue: StreamQueue, step: Step, budget: int) -> int:
     return 0 if operation is None else issue_from(operation, step, budget)
 
 
-def issue_from(first: Operation, step: Step, budget: int) -> int:
+def issue_from(first: Operation, step: CallStep, budget: int) -> int:
     """Issue a claimed operation and those ready behind it; releases the baton."""
     operation: Operation | None = first
     count = 0
@@ -56,7 +56,7 @@ def issue_from(first: Operation, step: Step, budget: int) -> int:
     return count
 
 
-def _issue(operation: Operation, step: Step, more: bool) -> Operation | None:  # noqa: FBT001 - internal, and positional for speed
+def _issue(operation: Operation, step: CallStep, more: bool) -> Operation | None:  # noqa: FBT001 - internal, and positional for speed
     """Make the native calls of a claimed operation and publish its signals.
 
     Holds the baton. Returns the next operation, claimed, if there is one
@@ -86,7 +86,7 @@ def _issue(operation: Operation, step: Step, more: bool) -> Operation | None:  #
             for placement in arguments:
                 placement.issue(operation, 0)
                 is_starved = placement.is_starved
-        elif isinstance(function, Plan):
+        elif isinstance(function, CallSequence):
             room = queue._limit - (queue._launched - queue._retired)
             made = function.issue(operation, max(room, 1))
             operation._launches = made + (len(waits) if waits else 0)
@@ -116,7 +116,7 @@ def _issue(operation: Operation, step: Step, more: bool) -> Operation | None:  #
         return _publish(operation, step, more)
 
 
-def _publish(operation: Operation, step: Step, more: bool) -> Operation | None:  # noqa: FBT001 - internal
+def _publish(operation: Operation, step: CallStep, more: bool) -> Operation | None:  # noqa: FBT001 - internal
     """Publish the signals of an operation in the ring, unless it broke off, and look for more.
 
     Under the lock.
@@ -137,7 +137,7 @@ def _publish(operation: Operation, step: Step, more: bool) -> Operation | None: 
     return look_again(queue, step, more)
 
 
-def _enter_part(operation: Operation, event: Event, step: Step) -> None:
+def _enter_part(operation: Operation, event: Event, step: CallStep) -> None:
     """Have an operation without a handle and signals stand in the ring for a part; the lock."""
     queue = operation._queue
     part = Operation(queue, operation._kind, (None, (), operation._resources), (), False)  # noqa: FBT003
@@ -149,7 +149,7 @@ def _enter_part(operation: Operation, event: Event, step: Step) -> None:
         part._want(step.work)
 
 
-def _put_back(operation: Operation, state: int, step: Step) -> None:
+def _put_back(operation: Operation, state: int, step: CallStep) -> None:
     """Put an operation that is not issued, or in part, back into line; under the lock (Q1, M3).
 
     Its signals stay reserved. The baton is released until enough of the work in flight has
@@ -171,7 +171,7 @@ def _put_back(operation: Operation, state: int, step: Step) -> None:
     queue._issuing = None
 
 
-def complete_issue(step: Step, operation: Operation, _: None) -> None:
+def complete_issue(step: CallStep, operation: Operation, _: None) -> None:
     """Publish an operation that C has put on the stream, and record its event if there is none."""
     queue = operation._queue
     with timelines.lock:
@@ -182,7 +182,7 @@ def complete_issue(step: Step, operation: Operation, _: None) -> None:
     issue_from(operation, step, 1)
 
 
-def take_back(step: Step, operation: Operation, reserved: tuple[int, ...]) -> None:
+def take_back(step: CallStep, operation: Operation, reserved: tuple[int, ...]) -> None:
     """Undo a claim of C's: nothing of the operation is on the stream, and it is submitted anew.
 
     `reserved` is what its signals' semaphores had reserved before.
@@ -196,7 +196,7 @@ def take_back(step: Step, operation: Operation, reserved: tuple[int, ...]) -> No
         look_again(queue, step, more=False)
 
 
-def put_right(queue: StreamQueue, step: Step) -> None:
+def put_right(queue: StreamQueue, step: CallStep) -> None:
     """Release the baton that a broken step left in the step's hands; no lock held.
 
     An operation that is on the stream as a whole is published, one that is there in part
@@ -230,7 +230,7 @@ def _break_off(
     operation: Operation,
     event: Event | None,
     failure: BaseException,
-    step: Step,
+    step: CallStep,
     more: bool,  # noqa: FBT001 - internal
 ) -> Operation | None:
     """Fail an operation whose issue broke off part-way; keep its resources until idle.

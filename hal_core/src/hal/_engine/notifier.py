@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Final
 
 from hal._engine import timelines
-from hal._engine.events import Event, Recorder
+from hal._engine.events import Event, EventRecorder
 from hal.native import NativeDevice
 
 
@@ -27,7 +27,7 @@ class Notifier:
 
     __slots__ = ("_events", "_native", "_stream", "armed", "arming")
 
-    def __init__(self, native: NativeDevice, events: Recorder) -> None:
+    def __init__(self, native: NativeDevice, events: EventRecorder) -> None:
         self._native = native
         self._events = events
         self._stream = 0

@@ -1,4 +1,4 @@
-"""The issue of an operation: one native call, or a plan of several (C4, Q1)."""
+"""The issue of an operation: one native call, or a sequence of several (C4, Q1)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, Final, TypeAlias
 from hal._engine.operation import Operation
 
 
-class Plan:
+class CallSequence:
     """The issue of an operation that takes more than one native call.
 
     One thread at a time uses it, the holder of its queue's baton.
@@ -25,7 +25,7 @@ class Plan:
         raise NotImplementedError
 
 
-Payload: TypeAlias = tuple[Callable[..., object] | Plan | None, tuple[Any, ...], object]
+Payload: TypeAlias = tuple[Callable[..., object] | CallSequence | None, tuple[Any, ...], object]
 """The function to call with the native stream, its arguments, and what to keep until retirement.
 
 A host operation's function gets no stream: it runs on a thread of the pool.

@@ -28,7 +28,7 @@ from hal._engine.issuing import pump, put_right
 from hal._engine.notifier import Notifier
 from hal._engine.operation import CANCELLED
 from hal._engine.retiring import harvest, retire, serve
-from hal._engine.steps import Later, Step
+from hal._engine.steps import CallStep, Later
 from hal._engine.timelines import (
     CALLBACK,
     CHANGE,
@@ -70,7 +70,7 @@ _pool = Pool("hal-host-call", MOST_CALLS)
 workers = Pool("hal-worker", 64)
 """Runs host work of ours, which user functions cannot delay."""
 
-_broken: Final[deque[Step]] = deque()
+_broken: Final[deque[CallStep]] = deque()
 """Steps that were left with something to do."""
 
 
@@ -79,7 +79,7 @@ put_off_calls: Final[dict[Later, None]] = {}
 leaves every call to Python, which makes them in their order (Q2)."""
 
 
-def act(function: Callable[[Step, _A, _B], _T], first: _A, second: _B) -> _T:
+def act(function: Callable[[CallStep, _A, _B], _T], first: _A, second: _B) -> _T:
     """Call ``function(step, first, second)`` inside a step, and do the work that follows.
 
     Every change of the engine is made in here. No lock held. Raises what the function
@@ -116,7 +116,7 @@ def act(function: Callable[[Step, _A, _B], _T], first: _A, second: _B) -> _T:
     return result
 
 
-def _do_later(step: Step) -> None:
+def _do_later(step: CallStep) -> None:
     """Make the calls that were put off to the end of a step, in their order.
 
     A call leaves the list once its changes are made, so an interrupted one is repeated.
@@ -137,11 +137,11 @@ def _do_later(step: Step) -> None:
         drain(step)
 
 
-def _nothing(_: Step, __: None, ___: None) -> None:
+def _nothing(_: CallStep, __: None, ___: None) -> None:
     """Do nothing: `act` repairs broken steps by itself."""
 
 
-def _put_right(broken: Step, step: Step) -> None:
+def _put_right(broken: CallStep, step: CallStep) -> None:
     """Take over the work of a broken step, which may be the caller's own."""
     with timelines.lock:
         if broken is not step:
@@ -191,7 +191,7 @@ def _put_right(broken: Step, step: Step) -> None:
     _do_later(step)
 
 
-def drain(step: Step, budget: int = BUDGET) -> None:  # noqa: PLR0912 - a branch a kind
+def drain(step: CallStep, budget: int = BUDGET) -> None:  # noqa: PLR0912 - a branch a kind
     """Do all of a step's work; hand the rest to the progress thread once `budget` is spent.
 
     Only released and ready operations count, and only they are handed over.
@@ -237,7 +237,7 @@ def drain(step: Step, budget: int = BUDGET) -> None:  # noqa: PLR0912 - a branch
     _end_work(step, budget)
 
 
-def _end_work(step: Step, budget: int) -> None:
+def _end_work(step: CallStep, budget: int) -> None:
     """Drop what has ended, and serve the operations that wait for memory."""
     work = step.work
     # Dropping may run code of the user's, which may call hal.
@@ -320,7 +320,7 @@ class _Progress(Helper):
                 pause = _NET_SECONDS
             was_rung = bell.wait(pause if self._watched else 3600.0)
 
-    def turn(self, step: Step, bell: sync.Doorbell, was_rung: bool) -> float:  # noqa: FBT001 - for `act`
+    def turn(self, step: CallStep, bell: sync.Doorbell, was_rung: bool) -> float:  # noqa: FBT001 - for `act`
         """Do the pending work; return the longest time to sleep."""
         inbox, watched = self._inbox, self._watched
         self._mend(step, was_rung=was_rung)
@@ -348,7 +348,7 @@ class _Progress(Helper):
             bell.ring()
         return pause
 
-    def _mend(self, step: Step, *, was_rung: bool) -> None:
+    def _mend(self, step: CallStep, *, was_rung: bool) -> None:
         """Repair broken steps; without news, look at all steps."""
         while _broken:
             _put_right(_broken.popleft(), step)
@@ -361,7 +361,7 @@ class _Progress(Helper):
 _progress = _Progress("hal-progress")
 
 
-def put_off(function: Callable[[Step, _A, _B], object], first: _A, second: _B) -> None:
+def put_off(function: Callable[[CallStep, _A, _B], object], first: _A, second: _B) -> None:
     """Call ``function(step, first, second)`` as soon as this thread's call of ours ends.
 
     For a call that interrupts another one on its thread (`hal._engine.steps.is_inside`). First
@@ -376,7 +376,7 @@ def put_off(function: Callable[[Step, _A, _B], object], first: _A, second: _B) -
         _progress.post([(LATER, later)])
 
 
-def put_last(function: Callable[[Step, _A, _B], object], first: _A, second: _B) -> None:
+def put_last(function: Callable[[CallStep, _A, _B], object], first: _A, second: _B) -> None:
     """Have the progress thread call ``function(step, first, second)``, after its pending work.
 
     A finaliser may call this (I10): it takes no lock, so it cannot start the thread. Whoever made
@@ -385,7 +385,7 @@ def put_last(function: Callable[[Step, _A, _B], object], first: _A, second: _B) 
     _progress.note(Later(function, first, second))
 
 
-def put_behind(function: Callable[[Step, _A, _B], object], first: _A, second: _B) -> bool:
+def put_behind(function: Callable[[CallStep, _A, _B], object], first: _A, second: _B) -> bool:
     """Call ``function(step, first, second)`` after the progress thread's pending work, if any.
 
     Returns whether it has any. No lock held.
@@ -401,7 +401,7 @@ def reap_later(reap: Callable[[], object]) -> None:
     put_last(_send, reap, None)
 
 
-def _send(_: Step, reap: Callable[[], object], __: None) -> None:
+def _send(_: CallStep, reap: Callable[[], object], __: None) -> None:
     workers.run(reap)  # a native free may block until its device is idle
 
 

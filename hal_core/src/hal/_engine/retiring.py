@@ -19,7 +19,7 @@ from hal._engine.ending import finish, lose
 from hal._engine.events import Event
 from hal._engine.notifier import Notifier
 from hal._engine.operation import DONE, FAILED, ISSUED, Operation
-from hal._engine.steps import Step
+from hal._engine.steps import CallStep
 from hal._engine.stream import StreamQueue
 from hal._engine.timelines import CHANGE, GARBAGE, ISSUE, RETIRE, Work
 from hal.errors import DeviceLostError, HalError, WorkFailedError
@@ -45,7 +45,7 @@ def enter(operation: Operation, event: Event) -> None:
 # Asking
 
 
-def ask(operation: Operation, step: Step) -> Answer:
+def ask(operation: Operation, step: CallStep) -> Answer:
     """Ask the event of an issued operation; return True also if it has retired. No lock held."""
     with timelines.lock:
         if operation._retired:
@@ -70,7 +70,7 @@ def query(operation: Operation) -> Answer:
         return as_failure(error, "its event was asked")
 
 
-def heed(operation: Operation, answer: Answer, step: Step) -> bool:
+def heed(operation: Operation, answer: Answer, step: CallStep) -> bool:
     """Note in the step what an answer demands; return whether the operation has ended by it."""
     if answer is True:
         step.work.append((RETIRE, operation))
@@ -82,7 +82,7 @@ def heed(operation: Operation, answer: Answer, step: Step) -> bool:
     return False
 
 
-def harvest(step: Step, queue: StreamQueue, _: None = None) -> None:
+def harvest(step: CallStep, queue: StreamQueue, _: None = None) -> None:
     """Have the step retire everything that has completed, in stream order; never blocks.
 
     An operation that failed alone fails before its failure is forgotten, or another thread
@@ -97,7 +97,7 @@ def harvest(step: Step, queue: StreamQueue, _: None = None) -> None:
         queue._native.forget_failure(queue._stream, error.native_code or 0)
 
 
-def _find_end(step: Step, queue: StreamQueue) -> tuple[Operation, WorkFailedError] | None:
+def _find_end(step: CallStep, queue: StreamQueue) -> tuple[Operation, WorkFailedError] | None:
     """Have the step retire what has completed; return the first operation that failed alone.
 
     A binary search: a stream ends its operations in order, so the first that has not ended
@@ -136,7 +136,7 @@ def _find_end(step: Step, queue: StreamQueue) -> tuple[Operation, WorkFailedErro
     return _failed(end, answer)
 
 
-def _ask_and_heed(operation: Operation, step: Step) -> Answer:
+def _ask_and_heed(operation: Operation, step: CallStep) -> Answer:
     answer = ask(operation, step)
     if not isinstance(answer, WorkFailedError):
         heed(operation, answer, step)
@@ -156,7 +156,7 @@ def clear_head(queue: StreamQueue) -> None:
         queue._ring.popleft()
 
 
-def retire(operation: Operation, step: Step) -> None:
+def retire(operation: Operation, step: CallStep) -> None:
     """Retire an operation whose event is complete, after its dependencies on other devices."""
     # A stack, in which each operation stands on what it waits for: in the work list they would
     # be asked again and again, twice as often for every device in between.

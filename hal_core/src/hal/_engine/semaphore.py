@@ -11,7 +11,7 @@ from hal._base.workers import report
 from hal._engine import progress, steps, timelines, waiting
 from hal._engine.awaiting import Reached, Registration
 from hal._engine.retiring import harvest
-from hal._engine.steps import Step
+from hal._engine.steps import CallStep
 from hal._engine.timelines import MAX_VALUE, Timeline, Timepoint, Work, check_value
 from hal.arguments import as_function, as_seconds
 from hal.errors import ArgumentTypeError, HalError, InvalidArgumentError, ReentrantCallError
@@ -177,7 +177,7 @@ class Callback(Registration):
         """Cancel the callback; return True if it had not been dispatched and now never will be."""
         return progress.act(self._cancel, None, None)
 
-    def _cancel(self, step: Step, *_: None) -> bool:
+    def _cancel(self, step: CallStep, *_: None) -> bool:
         """Cancel the callback, inside a step."""
         with timelines.lock:
             found = self._semaphore._forget(self._value, self)
@@ -201,13 +201,13 @@ class Callback(Registration):
             except BaseException as error:  # noqa: BLE001 - whatever user code raises
                 report(function, error)
 
-    def _take_function(self, _: Step, *__: None) -> Callable[[HalError | None], object] | None:
+    def _take_function(self, _: CallStep, *__: None) -> Callable[[HalError | None], object] | None:
         with timelines.lock:
             function, self._function = self._function, None
             return function
 
 
-def _harvest(step: Step, semaphore: Semaphore, _: None) -> None:
+def _harvest(step: CallStep, semaphore: Semaphore, _: None) -> None:
     """Retire what has finished on the queues that will signal `semaphore`."""
     with timelines.lock:
         queues = {operation._queue for _, operation in semaphore._points}
@@ -215,7 +215,7 @@ def _harvest(step: Step, semaphore: Semaphore, _: None) -> None:
         harvest(step, queue)
 
 
-def _signal(step: Step, semaphore: Semaphore, value: int) -> None:
+def _signal(step: CallStep, semaphore: Semaphore, value: int) -> None:
     if semaphore._points:
         _harvest(step, semaphore, None)
         progress.drain(step)
@@ -244,7 +244,7 @@ def signal_later(semaphore: Semaphore, value: int) -> None:
     progress.put_last(_release_some, semaphore, value)
 
 
-def _release_some(step: Step, semaphore: Semaphore, value: int) -> None:
+def _release_some(step: CallStep, semaphore: Semaphore, value: int) -> None:
     """Have C issue some more; on the progress thread, so other work comes in between."""
     assert speedups.module is not None  # noqa: S101 - for the type checker
     step.calm = True  # C may call the engine
@@ -256,9 +256,9 @@ def _release_some(step: Step, semaphore: Semaphore, value: int) -> None:
         _signal_again(step, semaphore, value)
 
 
-def _signal_again(step: Step, semaphore: Semaphore, value: int) -> None:
+def _signal_again(step: CallStep, semaphore: Semaphore, value: int) -> None:
     step.work.append((timelines.CHANGE, (Timeline._advance, semaphore, value)))
 
 
-def _fail(step: Step, semaphore: Semaphore, error: BaseException) -> None:
+def _fail(step: CallStep, semaphore: Semaphore, error: BaseException) -> None:
     step.work.append((timelines.CHANGE, (Timeline._fail, semaphore, error)))

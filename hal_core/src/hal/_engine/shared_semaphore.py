@@ -18,7 +18,7 @@ from hal import errors
 from hal._base import process, sync
 from hal._base import watch as watching
 from hal._base.failures import told
-from hal._base.regions import Region
+from hal._base.regions import SharedRegion
 from hal._engine import progress, timelines
 from hal._engine.semaphore import Semaphore, signal_again
 from hal._engine.timelines import CALLBACK, MAX_VALUE, Timepoint, Work, check_value
@@ -26,7 +26,7 @@ from hal.arguments import as_flag, as_name
 from hal.errors import HalError, ProcessLostError, ReentrantCallError, SemaphoreFailedError
 
 if TYPE_CHECKING:
-    from hal._engine.steps import Step
+    from hal._engine.steps import CallStep
     from hal.tickets import SemaphoreTicket
 
 
@@ -44,7 +44,7 @@ class SharedSemaphore(Semaphore):
 
     __slots__ = ("_link",)
 
-    def __init__(self, region: Region, initial: int, name: str | None) -> None:
+    def __init__(self, region: SharedRegion, initial: int, name: str | None) -> None:
         super().__init__(initial, name)
         self._link = Link(self, region)
 
@@ -102,7 +102,7 @@ class Link:
 
     __slots__ = ("_is_expected", "_lock", "_name", "_semaphore", "_watch", "region")
 
-    def __init__(self, semaphore: SharedSemaphore, region: Region) -> None:
+    def __init__(self, semaphore: SharedSemaphore, region: SharedRegion) -> None:
         progress.start()
         progress.dispatcher.start()
         self.region = region
@@ -184,7 +184,7 @@ class Link:
             except ReentrantCallError:
                 progress.put_off(_expect, self, None)
 
-    def _expect(self, step: Step) -> None:
+    def _expect(self, step: CallStep) -> None:
         semaphore = self._semaphore()
         with timelines.lock:
             if semaphore is None or self._is_expected or semaphore._failure is not None:
@@ -244,7 +244,7 @@ class Link:
         self.region.leave()
 
 
-def _expect(step: Step, link: Link, _: None) -> None:
+def _expect(step: CallStep, link: Link, _: None) -> None:
     link._expect(step)
 
 
@@ -277,7 +277,7 @@ def create_semaphore(
     value = check_value(initial)
     if not as_flag(shareable, "create_semaphore: shareable"):
         return Semaphore(value, title)
-    region = Region.create("semaphore", 0)
+    region = SharedRegion.create("semaphore", 0)
     semaphore = SharedSemaphore(region, value, title)
     region.raise_to(value)
     return semaphore
@@ -285,7 +285,7 @@ def create_semaphore(
 
 def open_semaphore(ticket: SemaphoreTicket) -> SharedSemaphore:
     """Return this process's semaphore for a ticket; see `hal.Device.open`."""
-    region = Region.open(ticket, "semaphore", 0)
+    region = SharedRegion.open(ticket, "semaphore", 0)
     semaphore = SharedSemaphore(region, region.value(), None)
     semaphore._link.take()
     return semaphore

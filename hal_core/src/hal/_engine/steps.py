@@ -46,7 +46,7 @@ class Later:
         self.is_begun = False
 
 
-class Step:
+class CallStep:
     """The state that one call of ours on one thread has in hand."""
 
     __slots__ = (
@@ -85,7 +85,7 @@ class Step:
         # Whether this thread has no engine state in its hands just now, as while it sleeps: a
         # signal handler may call anything
         self.calm = False
-        self.inner: Step | None = None  # the step of such a call
+        self.inner: CallStep | None = None  # the step of such a call
         # Operations whose search for memory is repeated when its work is done, which may give some
         # back
         self.awaited: list[Operation] = []
@@ -107,7 +107,7 @@ class Step:
         return any(call.first is operation for call in self.later)
 
 
-_steps: Final[dict[int, Step]] = {}
+_steps: Final[dict[int, CallStep]] = {}
 """The outermost step of each thread; kept for the next thread of the same number."""
 
 
@@ -116,7 +116,7 @@ def renew() -> None:
     _steps.clear()
 
 
-def begin() -> Step:
+def begin() -> CallStep:
     """Return the step for a call that begins on this thread.
 
     Raises `ReentrantCallError` if the call interrupts another one of ours: the timeline
@@ -127,13 +127,13 @@ def begin() -> Step:
     thread = sync.get_ident()
     step = _steps.get(thread)
     if step is None:
-        step = _steps.setdefault(thread, Step())
+        step = _steps.setdefault(thread, CallStep())
     while step.mark.locked():
         if not step.calm:
             raise reentrant()
         inner = step.inner
         if inner is None:
-            inner = step.inner = Step()
+            inner = step.inner = CallStep()
         step = inner
     return step
 
@@ -143,7 +143,7 @@ def is_inside() -> bool:
     return timelines.lock._is_owned() or interrupted() is not None
 
 
-def interrupted() -> Step | None:
+def interrupted() -> CallStep | None:
     """Return the step of this thread's interrupted call, if any."""
     step = _steps.get(sync.get_ident())
     while step is not None and step.mark.locked():
@@ -153,7 +153,7 @@ def interrupted() -> Step | None:
     return None
 
 
-def is_mine(step: Step | None) -> bool:
+def is_mine(step: CallStep | None) -> bool:
     """Return whether a step is one of this thread's, which a call inside of it asks."""
     mine = _steps.get(sync.get_ident())
     while mine is not None and mine is not step:
@@ -161,16 +161,16 @@ def is_mine(step: Step | None) -> bool:
     return mine is not None and mine.mark.locked()
 
 
-def is_another(closer: Step | None, step: Step) -> bool:
+def is_another(closer: CallStep | None, step: CallStep) -> bool:
     """Return whether a call other than the step's own is closing something; under the lock."""
     return closer is not None and closer is not step and closer.mark.locked()
 
 
-def all_steps() -> list[Step]:
+def all_steps() -> list[CallStep]:
     """Return every step of every thread."""
     found = []
     for outer in list(_steps.values()):
-        step: Step | None = outer
+        step: CallStep | None = outer
         while step is not None:
             found.append(step)
             step = step.inner

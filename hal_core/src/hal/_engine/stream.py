@@ -16,7 +16,7 @@ from hal._engine.operation import STARVED, Operation
 
 if TYPE_CHECKING:
     from hal._engine.context import DeviceContext
-    from hal._engine.steps import Step
+    from hal._engine.steps import CallStep
     from hal._engine.submission import Submission
     from hal._engine.waiting import HostWaiter
 
@@ -75,7 +75,7 @@ class StreamQueue:
     ) -> None:
         # What never changes
         self._context = context
-        self._contexts = (context,)  # as `Step.contexts` takes it
+        self._contexts = (context,)  # as `CallStep.contexts` takes it
         self._native = context.native
         self._calls = context.direct
         self._domain = context.native.domain
@@ -101,7 +101,7 @@ class StreamQueue:
         # has it owns the native stream, and `_seen`: queue id -> highest sequence of that queue
         # that the stream has waited for.
         self._issuing: Operation | None = None
-        self._owner: Step | None = None
+        self._owner: CallStep | None = None
         self._seen: dict[int, int] = {}
 
         # What is issued and has not retired: on the stream, in its order, and on the host, in
@@ -123,7 +123,7 @@ class StreamQueue:
 
         # Its end
         self._closed = False  # it takes no more operations
-        self._closer: Step | None = None  # the step of the call that closes it
+        self._closer: CallStep | None = None  # the step of the call that closes it
         self._dead = False  # the native stream is being destroyed
         self._gone = False  # the native stream is destroyed, or was left behind
 

@@ -11,7 +11,7 @@ from hal._engine.awaiting import Awaiting, polled
 from hal._engine.ending import recall
 from hal._engine.operation import CANCELLED, DONE, ISSUED, PARTLY, WORDS, Operation
 from hal._engine.semaphore import Semaphore
-from hal._engine.steps import Step
+from hal._engine.steps import CallStep
 from hal._engine.timelines import Timepoint
 from hal.arguments import as_seconds
 from hal.errors import HalError, ReentrantCallError
@@ -124,7 +124,7 @@ class Submission(Operation):
             progress.act(retiring.harvest, self._queue, None)
         return self._state >= DONE
 
-    def _cancel(self, step: Step, *_: None) -> None:
+    def _cancel(self, step: CallStep, *_: None) -> None:
         """Cancel it, inside a step."""
         with timelines.lock:
             # Noted first: an interrupted call is repeated.
@@ -178,7 +178,7 @@ class Submission(Operation):
         return timepoint
 
 
-def _make_timepoint(_: Step, submission: Submission, __: None) -> Timepoint:
+def _make_timepoint(_: CallStep, submission: Submission, __: None) -> Timepoint:
     with timelines.lock:
         return submission._make_timepoint()
 

@@ -10,7 +10,7 @@ from hal._engine.ending import end, end_pending
 from hal._engine.fence import Waits
 from hal._engine.issuing import complete_issue, issue_from, take_back
 from hal._engine.operation import FAILED, PENDING
-from hal._engine.steps import Step
+from hal._engine.steps import CallStep
 from hal._engine.stream import StreamQueue
 from hal._engine.submission import Submission
 from hal._engine.wait_lists import Signals, check_lists
@@ -52,7 +52,7 @@ def start(operation: Submission, waits: CheckedWaits) -> Submission:
     return operation
 
 
-def _start(step: Step, operation: Submission, waits: CheckedWaits) -> None:
+def _start(step: CallStep, operation: Submission, waits: CheckedWaits) -> None:
     """Refuse an operation, or issue it or have it stand in line."""
     queue = operation._queue
     context = queue._context
@@ -106,7 +106,7 @@ def submit_together(operations: tuple[Submission, ...], waits: tuple[CheckedWait
 
 
 def _start_together(
-    step: Step, operations: tuple[Submission, ...], waits: tuple[CheckedWaits, ...]
+    step: CallStep, operations: tuple[Submission, ...], waits: tuple[CheckedWaits, ...]
 ) -> None:
     """Have operations stand in line; idempotent."""
     step.noted = operations
@@ -134,7 +134,7 @@ def _refuse_together(operations: tuple[Submission, ...]) -> None:
 
 
 def _stand_together(
-    operations: tuple[Submission, ...], waits: tuple[CheckedWaits, ...], step: Step
+    operations: tuple[Submission, ...], waits: tuple[CheckedWaits, ...], step: CallStep
 ) -> None:
     """Have operations stand in line; under the lock."""
     for operation, each in zip(operations, waits, strict=True):
@@ -148,7 +148,7 @@ def _stand_together(
 
 
 def _start_late(
-    step: Step, operations: tuple[Submission, ...], waits: tuple[CheckedWaits, ...]
+    step: CallStep, operations: tuple[Submission, ...], waits: tuple[CheckedWaits, ...]
 ) -> None:
     """Submit operations that were put off; their handles report a refusal."""
     try:
@@ -187,10 +187,10 @@ def pump_ready(queue: StreamQueue) -> None:
     progress.act(issue_ready, queue, None)
 
 
-def issue_ready(step: Step, queue: StreamQueue, _: None) -> None:
+def issue_ready(step: CallStep, queue: StreamQueue, _: None) -> None:
     """Have the step issue what is ready on a queue."""
     step.work.append((timelines.ISSUE, queue))
 
 
-def _harvest_some(step: Step, queue: StreamQueue, _: None) -> None:
+def _harvest_some(step: CallStep, queue: StreamQueue, _: None) -> None:
     queue._context.harvest_some(step, queue)

@@ -26,7 +26,7 @@ from hal._base.failures import fresh
 from hal._engine import explain, progress, steps, timelines
 from hal._engine.operation import ISSUED, Operation
 from hal._engine.retiring import Answer, harvest, heed, query
-from hal._engine.steps import Step
+from hal._engine.steps import CallStep
 from hal._engine.stream import StreamQueue
 from hal._engine.timelines import WAKE, Timeline, Timepoint, Work, first_failure
 from hal.arguments import as_seconds
@@ -77,7 +77,7 @@ def _limit(timeout: SupportsFloat | None) -> float:
     return _POLL_SECONDS if timeout is None else min(as_seconds(timeout), _POLL_SECONDS)
 
 
-def _spin(step: Step, operation: Operation, seconds: float) -> None:
+def _spin(step: CallStep, operation: Operation, seconds: float) -> None:
     queue = operation._queue
     with timelines.lock:
         if operation._state != ISSUED or operation._retired or queue._leader is not None:
@@ -87,7 +87,7 @@ def _spin(step: Step, operation: Operation, seconds: float) -> None:
 
 
 def _ask_until(
-    points: Sequence[Operation], step: Step, seconds: float, waiter: HostWaiter | None
+    points: Sequence[Operation], step: CallStep, seconds: float, waiter: HostWaiter | None
 ) -> bool:
     """Ask operations until one has ended, the waiter has news, or the time is up; at least once.
 
@@ -155,7 +155,7 @@ def poll_all(entries: Entries) -> bool:
     return is_reached
 
 
-def _ask_all(step: Step, entries: Entries, _: None) -> None:
+def _ask_all(step: CallStep, entries: Entries, _: None) -> None:
     """Retire what has finished on every queue that will signal one of the entries."""
     queues: dict[StreamQueue, None] = {}
     for start in range(0, len(entries), _HOLD):
@@ -224,7 +224,7 @@ class HostWaiter:
             raise DeadlineExceededError(message)
         return self._index
 
-    def _run(self, step: Step, *_: None) -> None:
+    def _run(self, step: CallStep, *_: None) -> None:
         """Wait until a group is reached, something has failed, or the time is up."""
         may_poll = to_check = True
         is_late = False
@@ -262,7 +262,7 @@ class HostWaiter:
 
     def _turn(  # noqa: PLR0912 - what there is to look at, in one order
         self,
-        step: Step,
+        step: CallStep,
         may_poll: bool,  # noqa: FBT001 - internal
         to_check: bool,  # noqa: FBT001
         may_sleep: bool,  # noqa: FBT001
@@ -376,7 +376,7 @@ class HostWaiter:
                 return True
         return False
 
-    def _sleep(self, gate: sync.Gate, step: Step, spin: bool) -> bool:  # noqa: FBT001 - internal
+    def _sleep(self, gate: sync.Gate, step: CallStep, spin: bool) -> bool:  # noqa: FBT001 - internal
         """Sleep until woken; return False if the time is up first."""
         step.calm = True
         is_open = spin and self._spins and not self._is_led and gate.spin()

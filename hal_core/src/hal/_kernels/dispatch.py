@@ -23,7 +23,7 @@ from hal.native import IndirectLaunchNode
 Grid: TypeAlias = "int | Sequence[int] | Buffer"
 """One to three numbers, or memory that holds three of 32 bits when the kernel is launched."""
 
-_Late: TypeAlias = list[tuple[int, Storage, int]]
+_LateArguments: TypeAlias = list[tuple[int, Storage, int]]
 """Parameters whose memory has no address yet (M3), by index, -1 for the grid; with an offset."""
 
 
@@ -36,7 +36,7 @@ class _Buffers:
         self._device = device
         self._kernel = kernel
         self.used: list[object] = []
-        self.late: _Late = []
+        self.late: _LateArguments = []
 
     def resolve(self, argument: object, parameter: str) -> int | None:
         """Return a buffer's address, 0 if it has none yet; None for anything but a buffer."""
@@ -152,7 +152,7 @@ def check_counts(grid: Any, kernel: Kernel) -> None:  # noqa: ANN401 - a buffer 
 
 
 def _resolve(
-    late: _Late, parameters: ParameterBlock, arguments: tuple[Any, ...]
+    late: _LateArguments, parameters: ParameterBlock, arguments: tuple[Any, ...]
 ) -> tuple[Any, ...]:
     """Fill in addresses that memory has got meanwhile; return the launch's arguments."""
     for index, storage, offset in late:
@@ -168,7 +168,7 @@ def _resolve(
 def _launch_late(
     stream: int,
     function: Callable[..., object],
-    late: _Late,
+    late: _LateArguments,
     parameters: ParameterBlock,
     arguments: tuple[Any, ...],
 ) -> None:
@@ -177,7 +177,7 @@ def _launch_late(
 
 
 def _launch_on_host(
-    device: DeviceCore, late: _Late, parameters: ParameterBlock, arguments: tuple[Any, ...]
+    device: DeviceCore, late: _LateArguments, parameters: ParameterBlock, arguments: tuple[Any, ...]
 ) -> None:
     """Launch over a grid in memory, which the host reads."""
     node = IndirectLaunchNode(*_resolve(late, parameters, arguments))

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from hal._base.failures import as_failure, fresh
 from hal._engine import progress, timelines
-from hal._engine.steps import Step
+from hal._engine.steps import CallStep
 from hal._memory.extent import no_address
 from hal._memory.storage import Storage, Transient
 from hal._memory.views import array_address, view_of
@@ -46,7 +46,7 @@ class Lane:
     __slots__ = ("owner", "stream", "used")
 
     def __init__(self) -> None:
-        self.owner: Step | None = None
+        self.owner: CallStep | None = None
         self.stream = 0
         self.used: object = None
 
@@ -65,9 +65,9 @@ def write(device: DeviceCore, storage: Storage, start: int, host: NDArray[Any]) 
     progress.act(_move, device, (storage, start, host, device._copy_from_host))
 
 
-def held_step() -> Step:
+def held_step() -> CallStep:
     """Return a step that never ends: the owner of a lane on which C copies."""
-    step = Step()
+    step = CallStep()
     step.mark.acquire()
     return step
 
@@ -85,7 +85,7 @@ def close(device: DeviceCore) -> None:
             context.end_all(context.native.destroy_stream, [lane.stream])
 
 
-def _move(step: Step, device: DeviceCore, request: _Request) -> None:
+def _move(step: CallStep, device: DeviceCore, request: _Request) -> None:
     storage, start, host, copy = request
     context, seen = device._context, storage.host_address
     if seen is not None and not device._pageable and storage.memory is not MemoryType.HOST:
@@ -118,7 +118,7 @@ def _move(step: Step, device: DeviceCore, request: _Request) -> None:
         ctypes.memmove(target + done, source + done, min(PART, size - done))
 
 
-def _take(device: DeviceCore, step: Step) -> Lane:
+def _take(device: DeviceCore, step: CallStep) -> Lane:
     """Return a lane that no call uses any more; under the lock."""
     for lane in device._lanes:
         owner = lane.owner

@@ -1,6 +1,6 @@
 """Blocks of native memory, and their uses (rule M1).
 
-A block is in the use whose *ticket* it carries. A ticket is made for one use, so
+A block is in the use whose *lease* it carries. A lease is made for one use, so
 ending a use twice, or ending one that a Ctrl-C cut short, changes nothing.
 """
 
@@ -62,10 +62,10 @@ class Block:
         "bucket",
         "host_address",
         "index",
+        "lease",
         "memory",
         "owner",
         "size",
-        "ticket",
         "view",
         "way",
         "writable",
@@ -84,7 +84,7 @@ class Block:
         self.owner: Owner | None = None  # what keeps it alive, if it is foreign
         # The use that it is in; None if it is in the cache or its pool, `GONE` once it was given
         # back
-        self.ticket: Ticket | None = None
+        self.lease: BlockLease | None = None
         # A reference to the owner of the numpy views of it
         self.view: weakref.ref[Any] | None = None
         self.writable = True  # whether the host may write to it
@@ -94,7 +94,7 @@ class Block:
         return self.view is not None and self.view() is not None
 
 
-class Ticket:
+class BlockLease:
     """One use of a block."""
 
     __slots__ = ("block", "since", "size")
@@ -108,8 +108,8 @@ class Ticket:
 NO_BUCKET: Final[list[Block]] = []
 """The bucket of blocks that are never cached; one for all, as every piece of a segment has it."""
 
-GONE: Final = Ticket(Block(0, 0, MemoryType.DEVICE, None, DIRECT), 0)
-"""The ticket of every block that was given back."""
+GONE: Final = BlockLease(Block(0, 0, MemoryType.DEVICE, None, DIRECT), 0)
+"""The lease of every block that was given back."""
 
 
 def aligned(size: int) -> int:

@@ -14,7 +14,7 @@ The limit counts what was allocated natively, not what was asked for: what a siz
 cache and unused parts of segments are taken from everybody else on the device as well. Imported
 memory is not counted: hal neither made it nor can free it.
 
-Everything follows from two things: the dictionary of the blocks with their tickets, and what is
+Everything follows from two things: the dictionary of the blocks with their leases, and what is
 taken of each pool. Each change of these is one store. Buckets, free pieces and sums are derived,
 and a mark is set while they change. A Ctrl-C leaves the mark, and whoever comes next
 rebuilds them all (`_mend`). The rejected alternative, an order of steps for every
@@ -26,7 +26,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, cast
 
 from hal._base import sync
-from hal._memory.blocks import ASYNC, CACHED, FOREIGN, GONE, Block, Ticket, block_size
+from hal._memory.blocks import ASYNC, CACHED, FOREIGN, GONE, Block, BlockLease, block_size
 from hal._memory.segment_pool import SEGMENT, Piece, Segment, SegmentPool
 from hal._memory.usage import MEMORY_TYPES
 from hal.errors import OutOfMemoryError
@@ -102,53 +102,53 @@ class Books:
         bucket = self._buckets.get(key)
         if bucket:
             block = bucket.pop()
-            storage._ticket = ticket = Ticket(block, storage.size)
-            block.ticket = ticket
+            storage._lease = lease = BlockLease(block, storage.size)
+            block.lease = lease
             self.unused -= block.size
             self._count(block.index, storage.size)
         self._is_broken = False
 
-    def put_back(self, ticket: Ticket) -> None:
+    def put_back(self, lease: BlockLease) -> None:
         """Put a block whose use has ended into the cache."""
-        block = ticket.block
+        block = lease.block
         self._begin()
-        block.ticket = None
+        block.lease = None
         block.bucket.append(block)
         self.unused += block.size
-        self.now[block.index] -= ticket.size
+        self.now[block.index] -= lease.size
         self._is_broken = False
 
-    def add(self, ticket: Ticket) -> None:
+    def add(self, lease: BlockLease) -> None:
         """Register a new block.
 
-        The ticket of hal's own memory has 0 bytes, so that it is no allocation before `begin_use`.
+        The lease of hal's own memory has 0 bytes, so that it is no allocation before `begin_use`.
         """
-        block = ticket.block
+        block = lease.block
         self._begin()
-        block.ticket = ticket
+        block.lease = lease
         self.blocks[block] = None
         if block.way != FOREIGN:
             self.held += block.size
         self._is_broken = False
 
-    def begin_use(self, ticket: Ticket, size: int, way: int) -> None:
+    def begin_use(self, lease: BlockLease, size: int, way: int) -> None:
         """Count a registered block as in use."""
-        block = ticket.block
+        block = lease.block
         self._begin()
         if way == CACHED:
             block.bucket = self._buckets.setdefault(block.size + block.index, [])
         block.way = way
-        ticket.size = size
+        lease.size = size
         if way == ASYNC:
             self.pooled += size
         self._count(block.index, size)
         self._is_broken = False
 
-    def withdraw(self, ticket: Ticket) -> None:
-        """Take an unused block or segment out of its bucket or pool; the ticket has 0 bytes."""
-        block = ticket.block
+    def withdraw(self, lease: BlockLease) -> None:
+        """Take an unused block or segment out of its bucket or pool; the lease has 0 bytes."""
+        block = lease.block
         self._begin()
-        block.ticket = ticket
+        block.lease = lease
         if isinstance(block, Segment):
             block.pool.drop(block)
         else:
@@ -156,25 +156,25 @@ class Books:
         self.unused -= block.size
         self._is_broken = False
 
-    def remove(self, ticket: Ticket) -> bool:
+    def remove(self, lease: BlockLease) -> bool:
         """Remove a block that is about to be freed; False if that use of it has ended before.
 
         Before the free, not after it: a Ctrl-C in between leaks the block, while one that is freed
         and still in the books would be used again.
         """
-        block = ticket.block
-        if block.ticket is not ticket or block not in self.blocks:
+        block = lease.block
+        if block.lease is not lease or block not in self.blocks:
             return False
         self._begin()
         del self.blocks[block]
-        block.ticket = GONE
+        block.lease = GONE
         if block.way == FOREIGN:
             self.imports.pop(block, None)
         else:
-            self.now[block.index] -= ticket.size
+            self.now[block.index] -= lease.size
             self.held -= block.size
             if block.way == ASYNC:
-                self.pooled -= ticket.size
+                self.pooled -= lease.size
         self._is_broken = False
         return True
 
@@ -231,14 +231,14 @@ class Books:
         self._is_broken = False
         return not missing
 
-    def give_piece(self, ticket: Ticket, points: tuple[Operation, ...]) -> None:
+    def give_piece(self, lease: BlockLease, points: tuple[Operation, ...]) -> None:
         """End the use of a piece, once: operations after `points` may have it."""
-        piece = cast("Piece", ticket.block)
+        piece = cast("Piece", lease.block)
         size = piece.size
         self._begin()
-        if piece.segment.pool.give(ticket, points):
+        if piece.segment.pool.give(lease, points):
             self.unused += size
-            self.now[piece.index] -= ticket.size
+            self.now[piece.index] -= lease.size
         self._is_broken = False
 
     def missing(self, queue: StreamQueue, storages: Sequence[Transient]) -> list[Transient]:
@@ -289,32 +289,32 @@ class Books:
         """Return the sums of each kind."""
         kinds = [Sums() for _ in MEMORY_TYPES]
         for block in self.blocks:
-            ticket = block.ticket
+            lease = block.lease
             if block.way == FOREIGN:
                 continue
             sums = kinds[block.index]
             sums.held += block.size
             if block.way == ASYNC:
                 sums.pooled += block.size
-            if ticket is None:
+            if lease is None:
                 sums.cached += block.size
-            elif ticket.size:
-                sums.now += ticket.size
+            elif lease.size:
+                sums.now += lease.size
                 sums.count += 1
         for pool in self.pools:
             sums = kinds[pool.index]
-            for piece, ticket in pool.taken.items():
+            for piece, lease in pool.taken.items():
                 sums.cached -= piece.size
-                sums.now += ticket.size
+                sums.now += lease.size
                 sums.count += 1
         return kinds
 
-    def uses(self) -> list[Ticket]:
+    def uses(self) -> list[BlockLease]:
         """Return all uses of blocks and of pieces."""
-        tickets = [block.ticket for block in self.blocks if block.ticket is not None]
+        leases = [block.lease for block in self.blocks if block.lease is not None]
         for pool in self.pools:
-            tickets += pool.taken.values()
-        return tickets
+            leases += pool.taken.values()
+        return leases
 
     # Repair
 
@@ -330,7 +330,7 @@ class Books:
         for bucket in self._buckets.values():
             bucket.clear()
         for block in self.blocks:
-            if block.ticket is None:
+            if block.lease is None:
                 if isinstance(block, Segment):
                     segments[block.pool].append(block)
                 else:

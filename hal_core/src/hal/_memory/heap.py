@@ -11,7 +11,7 @@ from typing import Final
 from hal._engine import progress
 from hal._engine.context import DeviceContext
 from hal._engine.steps import reentrant
-from hal._memory.blocks import CACHED, DIRECT, FOREIGN, LARGE, Block, Owner, Ticket, block_size
+from hal._memory.blocks import CACHED, DIRECT, FOREIGN, LARGE, Block, BlockLease, Owner, block_size
 from hal._memory.books import Books
 from hal._memory.driver_memory import DriverMemory
 from hal._memory.reaper import Reaper
@@ -63,7 +63,7 @@ class Heap:
         `OutOfMemoryError`. May block, unless the cache has a block.
         """
         storage = self.reserve(size, index)
-        if storage._ticket is None:
+        if storage._lease is None:
             self._grow(storage)
         storage.publish()
         return storage
@@ -101,7 +101,7 @@ class Heap:
                 key = block_size(storage.size) + index_of(storage.memory)
                 with self.books.lock:
                     self.books.take(key, storage)
-            if storage._ticket is None:
+            if storage._lease is None:
                 self.trim(0)
                 try:
                     self._allocate_block(storage, way)
@@ -116,24 +116,24 @@ class Heap:
             way = DIRECT
         books = self.books
         # DIRECT until its memory is there: what an interrupt leaves must not get into the cache
-        ticket = Ticket(Block(0, need, storage.memory, None, DIRECT), 0)
+        lease = BlockLease(Block(0, need, storage.memory, None, DIRECT), 0)
         with self.driver.growing:
             self.driver.check_open()
             with books.lock:
                 books.check_limit(need)
                 # The storage has it from here on: what an interrupt leaves its finaliser frees.
-                storage._ticket = ticket
-                books.add(ticket)
+                storage._lease = lease
+                books.add(lease)
             try:
-                self.driver.allocate(ticket.block)
+                self.driver.allocate(lease.block)
             except HalError:
                 with books.lock:
-                    books.remove(ticket)
-                    storage._ticket = None
-                self.driver.free(ticket.block)
+                    books.remove(lease)
+                    storage._lease = None
+                self.driver.free(lease.block)
                 raise
             with books.lock:
-                books.begin_use(ticket, size, way)
+                books.begin_use(lease, size, way)
 
     def stage(self, size: int, *, is_needed: bool = False) -> None:
         """Count bytes of the staging ring.
@@ -187,10 +187,10 @@ class Heap:
         block.owner, block.writable = cell, writable
         if cell.imported:
             self.books.imports[block] = weakref.ref(storage)
-        ticket = Ticket(block, size)
+        lease = BlockLease(block, size)
         with self.books.lock:
-            self.books.add(ticket)
-            storage._ticket = ticket
+            self.books.add(lease)
+            storage._lease = lease
         storage.publish()
         return storage
 
@@ -283,9 +283,9 @@ class Heap:
         self.reaper.absorb()
         with self.books.lock:
             kinds = self.books.survey()
-            for ticket in self.reaper.uses_over():
-                sums = kinds[ticket.block.index]
-                sums.now -= ticket.size
+            for lease in self.reaper.uses_over():
+                sums = kinds[lease.block.index]
+                sums.now -= lease.size
                 sums.count -= 1
             peak, peaks = self.books.peak, self.books.peaks
             if reset_peak:

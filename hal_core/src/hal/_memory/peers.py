@@ -16,7 +16,7 @@ from hal._engine.context import DeviceContext
 from hal._engine.ending import end, left_behind
 from hal._engine.operation import CANCELLED
 from hal._engine.plan import Payload
-from hal._engine.steps import Step
+from hal._engine.steps import CallStep
 from hal._engine.timelines import Work
 from hal._engine.visits import Visit, Visited, closed_before, visits_of
 from hal._memory.core import DeviceCore
@@ -184,7 +184,7 @@ def end_visits(host: DeviceContext, deadline: float) -> tuple[str, ...]:
     return abandoned
 
 
-def _refuse_visits(step: Step, host: DeviceContext, _: None) -> None:
+def _refuse_visits(step: CallStep, host: DeviceContext, _: None) -> None:
     """Cancel the operations that are to visit a device and are not issued; refuse later ones."""
     with timelines.lock:
         host.refuses_visits = True
@@ -200,7 +200,7 @@ def _cancel_visits(guest: DeviceContext, host: DeviceContext, work: Work) -> Non
                 end(operation, CANCELLED, closed_before(host), work)
 
 
-def _find_guests(_: Step, host: DeviceContext, __: None) -> set[DeviceContext]:
+def _find_guests(_: CallStep, host: DeviceContext, __: None) -> set[DeviceContext]:
     """Return the contexts whose running operations visit a device.
 
     Not those whose `Visit` lives on: nobody knows when a finaliser runs.

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 from hal._base import sync
 from hal._engine import progress
-from hal._memory.blocks import ASYNC, CACHED, DIRECT, FOREIGN, POOLED, Owner, Ticket
+from hal._memory.blocks import ASYNC, CACHED, DIRECT, FOREIGN, POOLED, BlockLease, Owner
 from hal.errors import HalError
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ UNLOAD: Final = 1
 GRAPH: Final = 2
 INSTANCE: Final = 3
 
-Doomed: TypeAlias = Ticket | tuple[int, int]
+Doomed: TypeAlias = BlockLease | tuple[int, int]
 """An entry of a finaliser: a use of a block, or the kind and the number of a native handle."""
 
 _DESTROY: Final = {
@@ -64,7 +64,7 @@ class Reaper:
     """The release of unused memory and native handles of one native device.
 
     An entry leaves its deque only after it was processed, so after a Ctrl-C it is processed again.
-    That does nothing to a ticket whose use has ended.
+    That does nothing to a lease whose use has ended.
     """
 
     __slots__ = (
@@ -101,7 +101,7 @@ class Reaper:
         self.doomed: deque[Doomed] = deque()  # left by finalisers for `absorb`
         # To be given back by native calls; the books' lock guards it
         self._waste: deque[Doomed] = deque()
-        self._returning: deque[Ticket] = deque()  # to be given back by `free_async`
+        self._returning: deque[BlockLease] = deque()  # to be given back by `free_async`
         self._leaving: deque[Owner] = deque()  # of foreign memory that was given back
         # What a dealloca has not given back at its issue: something used it, or it failed
         self.late: list[Transient] = []
@@ -129,7 +129,7 @@ class Reaper:
         if self._process.is_ending:
             return  # closed: the list is not worked off any more
         self.doomed.append(what)
-        if isinstance(what, Ticket):
+        if isinstance(what, BlockLease):
             block = what.block
             # An estimate is enough: no lock may be taken.
             self._loose += block.size
@@ -167,9 +167,9 @@ class Reaper:
             self.late = [storage for storage in self.late if not self._doom_late(storage)]
         while doomed:
             what = doomed[0]
-            if not isinstance(what, Ticket):
+            if not isinstance(what, BlockLease):
                 self._waste.append(what)
-            elif what.block.ticket is what:  # else that use has ended before
+            elif what.block.lease is what:  # else that use has ended before
                 way = what.block.way
                 if way == POOLED:
                     books.give_piece(what, ())
@@ -188,19 +188,19 @@ class Reaper:
         Returns whether the storage can be forgotten. One that others may hold is left to its
         finaliser.
         """
-        ticket = storage._ticket
-        if ticket is not None and storage.is_unused():
-            self.doomed.append(ticket)
-            storage._ticket = storage.uses = None
+        lease = storage._lease
+        if lease is not None and storage.is_unused():
+            self.doomed.append(lease)
+            storage._lease = storage.uses = None
         return storage.uses is None or storage.lent
 
-    def uses_over(self) -> list[Ticket]:
+    def uses_over(self) -> list[BlockLease]:
         """Return the uses of hal's memory that are over and not given back; the books' lock."""
-        tickets = dict.fromkeys([what for what in self._waste if isinstance(what, Ticket)])
+        leases = dict.fromkeys([what for what in self._waste if isinstance(what, BlockLease)])
         return [
             each
-            for each in tickets
-            if each.block.ticket is each and each.block.way != FOREIGN and each.size
+            for each in leases
+            if each.block.lease is each and each.block.way != FOREIGN and each.size
         ]
 
     # Giving back
@@ -251,7 +251,7 @@ class Reaper:
         while True:
             while waste:
                 what = waste[0]
-                if isinstance(what, Ticket):
+                if isinstance(what, BlockLease):
                     self._end_use(what)
                 else:
                     self._destroy(what)
@@ -261,21 +261,21 @@ class Reaper:
             with books.lock:
                 surplus = books.surplus(keep)
                 for block in surplus:
-                    ticket = Ticket(block, 0)
-                    waste.append(ticket)
-                    books.withdraw(ticket)
+                    lease = BlockLease(block, 0)
+                    waste.append(lease)
+                    books.withdraw(lease)
             if not surplus:
                 break
         if self._release_context and not books.blocks and not self._handles:
             self._driver.close()
 
-    def _end_use(self, ticket: Ticket) -> None:
+    def _end_use(self, lease: BlockLease) -> None:
         """Give back the block of a use that has ended, once."""
         with self._books.lock:
-            known = self._books.remove(ticket)
+            known = self._books.remove(lease)
         if not known:
             return
-        block = ticket.block
+        block = lease.block
         owner, block.owner = block.owner, None
         if owner is None:
             self._driver.free(block)
@@ -291,32 +291,32 @@ class Reaper:
         self._leaving.append(owner)
 
     def _end_unless_viewed(
-        self, ticket: Ticket, shown: set[tuple[int, int]], *, release_context: bool
+        self, lease: BlockLease, shown: set[tuple[int, int]], *, release_context: bool
     ) -> tuple[str, ...]:
         """End a use at the close of the device; return a line if a numpy view keeps it."""
-        block = ticket.block
+        block = lease.block
         if block.is_viewed():
             owner = block.owner
             if owner is not None and owner.handle is not None:
                 shown.add(owner.handle)
-            line = f"{ticket.size:,} bytes at {block.address:#x} are shown by a numpy view, and"
+            line = f"{lease.size:,} bytes at {block.address:#x} are shown by a numpy view, and"
             return (f"{line} freed with it",)
         if block.way == POOLED:
             with self._books.lock:
-                self._books.give_piece(ticket, ())
+                self._books.give_piece(lease, ())
         elif block.way != FOREIGN or release_context:
             # Abandoned work may go on in foreign memory.
-            self._end_use(ticket)
+            self._end_use(lease)
         return ()
 
     def _return_async(self) -> None:
         """Free unused stream-ordered allocations; with the housekeeping lock."""
         while self._returning:
-            ticket = self._returning[0]
+            lease = self._returning[0]
             with self._books.lock:
-                known = self._books.remove(ticket)
+                known = self._books.remove(lease)
             if known:
-                self._driver.free_async(ticket.block)
+                self._driver.free_async(lease.block)
             self._returning.popleft()
 
     def _destroy(self, handle: tuple[int, int]) -> None:
@@ -360,8 +360,8 @@ class Reaper:
             with books.lock:
                 books.close()
                 uses = books.uses()
-            for ticket in uses:
-                kept += self._end_unless_viewed(ticket, shown, release_context=release_context)
+            for lease in uses:
+                kept += self._end_unless_viewed(lease, shown, release_context=release_context)
             for handle in list(self._handles - shown):
                 self._destroy(handle)
             self._release_context = release_context

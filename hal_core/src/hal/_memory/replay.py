@@ -1,4 +1,4 @@
-"""Plans that touch memory: calls issued in parts, and memory taken and given back (Q1, M3)."""
+"""Sequences of calls: replays, and what takes memory and gives it back (Q1, M3)."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from collections.abc import Callable
 from typing import Any
 
 from hal._engine.operation import DONE, Operation
-from hal._engine.plan import Plan
+from hal._engine.plan import CallSequence
 from hal._engine.visits import Visit
 from hal._memory.extent import no_address
 from hal._memory.storage import Transient
 from hal.errors import OperationError
 
 
-class Replay(Plan):
+class Replay(CallSequence):
     """Many native calls of one operation: a recording's, or those of a long fill.
 
     A native stream blocks its caller when too many launches are in flight, so the
@@ -42,8 +42,8 @@ class Replay(Plan):
         return count
 
 
-class Take(Plan):
-    """The operation that reserves the memory of an alloca, or of an execution: all or nothing."""
+class _OneCall(CallSequence):
+    """One call that takes or gives back the memory of all its storages."""
 
     __slots__ = ("storages",)
 
@@ -51,6 +51,12 @@ class Take(Plan):
         self.left = 1
         self.is_starved = False
         self.storages = storages
+
+
+class Take(_OneCall):
+    """The operation that reserves the memory of an alloca, or of an execution: all or nothing."""
+
+    __slots__ = ()
 
     def issue(self, operation: Operation, most: int) -> int:  # noqa: ARG002 - it is one call
         """Reserve it, or report that there is none."""
@@ -60,15 +66,10 @@ class Take(Plan):
         return 1
 
 
-class Give(Plan):
+class Give(_OneCall):
     """The operation that gives the memory of an alloca, or of an execution, back."""
 
-    __slots__ = ("storages",)
-
-    def __init__(self, storages: tuple[Transient, ...]) -> None:
-        self.left = 1
-        self.is_starved = False
-        self.storages = storages
+    __slots__ = ()
 
     def issue(self, operation: Operation, most: int) -> int:  # noqa: ARG002 - it is one call
         """Give it back, if there is any: a failed alloca may be given back, too."""
@@ -89,11 +90,11 @@ class Housed(Take):
     def __init__(
         self,
         storages: tuple[Transient, ...],
-        inner: Callable[..., object] | Plan,
+        inner: Callable[..., object] | CallSequence,
         arguments: tuple[Any, ...],
     ) -> None:
         super().__init__(storages)
-        if isinstance(inner, Plan):
+        if isinstance(inner, CallSequence):
             self.left = inner.left
         self.inner = inner
         self.arguments = arguments
@@ -102,11 +103,11 @@ class Housed(Take):
         """Reserve the memory with the first part, and give it back with the last one."""
         storages, inner = self.storages, self.inner
         order = storages[0]._heap.order
-        if storages[-1]._ticket is None:
+        if storages[-1]._lease is None:
             self.is_starved = not order.take(operation, storages)
             if self.is_starved:
                 return 0
-        if isinstance(inner, Plan):
+        if isinstance(inner, CallSequence):
             made = inner.issue(operation, most)
             self.left = inner.left
         else:

@@ -35,7 +35,7 @@ from typing import Final, cast
 
 from hal._engine.operation import Operation, is_behind, is_over
 from hal._engine.stream import StreamQueue
-from hal._memory.blocks import DIRECT, POOLED, Block, Ticket, aligned
+from hal._memory.blocks import DIRECT, POOLED, Block, BlockLease, aligned
 from hal._memory.storage import Transient
 from hal._memory.usage import MEMORY_TYPES
 
@@ -146,7 +146,9 @@ class SegmentPool:
         # Bytes of each segment; 0 in a pool of large ones, which are as large as the need
         self.unit = unit
         self.larger = larger  # the pool of larger segments, whose pieces will do as well
-        self.taken: dict[Piece, Ticket] = {}  # the pieces in use, each with the ticket of its use
+        self.taken: dict[
+            Piece, BlockLease
+        ] = {}  # the pieces in use, each with the lease of its use
         self._last: dict[int, Operation] = {}  # the last point of each queue, see `rebuild`
         self._begin()
 
@@ -182,20 +184,20 @@ class SegmentPool:
 
     def take(self, piece: Piece, storage: Transient) -> None:
         """Give a storage a piece that was picked for it."""
-        ticket = Ticket(piece, storage.size)
-        storage._ticket = ticket
-        piece.ticket = ticket
-        self.taken[piece] = ticket
+        lease = BlockLease(piece, storage.size)
+        storage._lease = lease
+        piece.lease = lease
+        self.taken[piece] = lease
 
-    def give(self, ticket: Ticket, points: tuple[Operation, ...]) -> bool:
+    def give(self, lease: BlockLease, points: tuple[Operation, ...]) -> bool:
         """End a use: operations after `points` may have the piece; False if it had ended before."""
-        piece = cast("Piece", ticket.block)
-        if self.taken.get(piece) is not ticket:
+        piece = cast("Piece", lease.block)
+        if self.taken.get(piece) is not lease:
             return False
         for point in points:
             self._last[point._queue._id] = point
         del self.taken[piece]
-        piece.ticket = None
+        piece.lease = None
         if len(points) == 1 and piece.size >> RECENT == 0:
             piece.points = points
             key = points[0]._queue._id << RECENT | piece.size
@@ -210,7 +212,7 @@ class SegmentPool:
 
     def add(self, segment: Segment) -> None:
         """Add a segment; anybody may have all of it."""
-        segment.ticket = None  # from here on it is unused: before, a repair leaves it out
+        segment.lease = None  # from here on it is unused: before, a repair leaves it out
         self._segments[segment] = None
         segment.first = piece = Piece(segment, 0, segment.size)
         self._add(piece, ())

@@ -53,7 +53,7 @@ class _Slot:
         self.stream = stream
 
 
-class _Waiter:
+class _SlotRequest:
     """An operation that stands in line for a slot."""
 
     __slots__ = ("gate", "slot")
@@ -86,7 +86,7 @@ class Staging:
         # A leaf: guards the following fields; no native call is made under it.
         self._lock = sync.Lock()
         self._free: list[_Slot] = []
-        self._waiting: deque[_Waiter] = deque()
+        self._waiting: deque[_SlotRequest] = deque()
         self._count = 0  # slots that exist or are being made
         self._active = 0  # operations under way
         self._closed = False
@@ -225,7 +225,7 @@ class Staging:
                 elif busy:
                     return None
                 else:
-                    waiter = _Waiter()
+                    waiter = _SlotRequest()
                     self._waiting.append(waiter)
             slot = self._make(alone=not busy) if waiter is None else self._stand_in_line(waiter)
             if slot is not None or busy:
@@ -258,7 +258,7 @@ class Staging:
                 waiter = self._waiting.popleft() if self._waiting else None
                 mine = None
                 if isinstance(error, OutOfMemoryError) and others and alone:
-                    mine = _Waiter()
+                    mine = _SlotRequest()
                     self._waiting.append(mine)
             if waiter is not None:
                 waiter.gate.open()  # it may be luckier
@@ -281,7 +281,7 @@ class Staging:
             self._heap.stage(-self._size)
             raise
 
-    def _stand_in_line(self, waiter: _Waiter) -> _Slot | None:
+    def _stand_in_line(self, waiter: _SlotRequest) -> _Slot | None:
         """Wait for a slot; None if the caller should try to make one."""
         while not waiter.gate.wait(_LOOK_SECONDS):
             lost = self._context.lost

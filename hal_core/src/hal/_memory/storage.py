@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from hal._base.failures import keep
 from hal._engine.operation import Operation, is_over
-from hal._memory.blocks import Ticket
+from hal._memory.blocks import BlockLease
 from hal._memory.reaper import UNLOAD
 from hal._memory.usage import MEMORY_TYPES
 from hal.errors import ClosedError, OutOfMemoryError
@@ -41,7 +41,7 @@ class Storage:
 
     __slots__ = (
         "_heap",
-        "_ticket",
+        "_lease",
         "address",
         "host_address",
         "memory",
@@ -51,7 +51,7 @@ class Storage:
     )
 
     def __init__(self, heap: Heap, size: int, memory: MemoryType) -> None:
-        self._ticket: Ticket | None = None
+        self._lease: BlockLease | None = None
         self._heap = heap
         # Its addresses on the device and on the host; None before the issue of the alloca that
         # makes it, and where the host does not see it
@@ -65,8 +65,8 @@ class Storage:
 
     def publish(self) -> None:
         """Publish the address of its block."""
-        if self._ticket is not None:
-            block = self._ticket.block
+        if self._lease is not None:
+            block = self._lease.block
             self.host_address = block.host_address
             self.address = block.address
 
@@ -82,15 +82,15 @@ class Storage:
 
     def is_pinned(self) -> bool:
         """Return whether the driver knows its memory on the host."""
-        if self._ticket is None:
+        if self._lease is None:
             return False
-        owner = self._ticket.block.owner
+        owner = self._lease.block.owner
         return owner is None or owner.imported > 0
 
     def __del__(self) -> None:
-        ticket = getattr(self, "_ticket", None)  # a Ctrl-C may come before there is one
-        if ticket is not None:
-            self._heap.reaper.doom(ticket)
+        lease = getattr(self, "_lease", None)  # a Ctrl-C may come before there is one
+        if lease is not None:
+            self._heap.reaper.doom(lease)
 
 
 class Transient(Storage):
@@ -158,8 +158,8 @@ class Transient(Storage):
 
     def is_unused(self, is_past: Callable[[Operation], bool] = is_over) -> bool:
         """Return whether all its uses, its alloca included, are past; under the books' lock."""
-        ticket = self._ticket
-        if self.lent or ticket is None or ticket.block.is_viewed():
+        lease = self._lease
+        if self.lent or lease is None or lease.block.is_viewed():
             return False
         source = self.source
         return (source is None or is_past(source)) and all(map(is_past, self.uses or ()))

@@ -20,7 +20,7 @@ from hal._engine import progress
 from hal._engine.context import DeviceContext
 from hal._engine.operation import Operation, is_behind
 from hal._engine.stream import StreamQueue
-from hal._memory.blocks import ASYNC, Block, Ticket, aligned
+from hal._memory.blocks import ASYNC, Block, BlockLease, aligned
 from hal._memory.books import Books
 from hal._memory.driver_memory import DriverMemory
 from hal._memory.reaper import Reaper
@@ -74,22 +74,22 @@ class StreamOrder:
 
         If something may still use it then, it is given back once that has ended.
         """
-        ticket, books = storage._ticket, self._books
-        if ticket is None or books.lock._is_owned():
+        lease, books = storage._lease, self._books
+        if lease is None or books.lock._is_owned():
             return
         queue = operation._queue
         with books.lock:
             if not storage.is_unused(lambda use: use is operation or is_behind(use, queue)):
                 return
             if storage.is_async:
-                books.remove(ticket)
+                books.remove(lease)
                 if books.limit is not None:
                     self._leaving.append((operation, storage.size))
             else:
-                books.give_piece(ticket, (operation,))
-            storage._ticket = storage.uses = None
-        if storage.is_async and ticket.block.address:  # 0: an interrupt came before it was made
-            self._context.native.free_async(queue._stream, ticket.block.address)
+                books.give_piece(lease, (operation,))
+            storage._lease = storage.uses = None
+        if storage.is_async and lease.block.address:  # 0: an interrupt came before it was made
+            self._context.native.free_async(queue._stream, lease.block.address)
 
     def _allocate(self, operation: Operation, storages: Sequence[Transient]) -> bool:
         """Have the driver make storages' memory in the order of a stream, as `take` does."""
@@ -105,12 +105,12 @@ class StreamOrder:
                     books.check_limit(need + self._leaving_streams(queue))
                 for storage in storages:
                     # It has it from here on: what an interrupt leaves its finaliser frees.
-                    ticket = Ticket(Block(0, storage.size, MemoryType.DEVICE, None, ASYNC), 0)
-                    storage._ticket = ticket
-                    books.add(ticket)
+                    lease = BlockLease(Block(0, storage.size, MemoryType.DEVICE, None, ASYNC), 0)
+                    storage._lease = lease
+                    books.add(lease)
             for storage in storages:
                 storage.asked = state
-                block = cast("Ticket", storage._ticket).block
+                block = cast("BlockLease", storage._lease).block
                 block.address = native.allocate_async(queue._stream, block.size)
                 if self._driver.is_visible:
                     block.host_address = block.address
@@ -124,7 +124,7 @@ class StreamOrder:
             return False
         with books.lock:
             for storage in storages:
-                books.begin_use(cast("Ticket", storage._ticket), storage.size, ASYNC)
+                books.begin_use(cast("BlockLease", storage._lease), storage.size, ASYNC)
             self._driver.note_in_use(books.pooled)
         for storage in storages:
             storage.publish()
@@ -134,12 +134,12 @@ class StreamOrder:
         """Take blocks that the driver has made, or not, from the books; return their addresses."""
         found = []
         for storage in storages:
-            ticket = storage._ticket
-            if ticket is not None and bool(ticket.block.address) == is_made:
+            lease = storage._lease
+            if lease is not None and bool(lease.block.address) == is_made:
                 with self._books.lock:
-                    self._books.remove(ticket)
-                    storage._ticket = None
-                found.append(ticket.block.address)
+                    self._books.remove(lease)
+                    storage._lease = None
+                found.append(lease.block.address)
         return found
 
     def _leaving_streams(self, queue: StreamQueue) -> int:
@@ -236,7 +236,7 @@ class StreamOrder:
                 driver.free(segment)
                 raise
             with books.lock:
-                books.add(Ticket(segment, 0))
+                books.add(BlockLease(segment, 0))
                 books.enter(segment)
 
     def _free_for(self, need: int, made: int) -> None:

@@ -67,10 +67,10 @@ def view_of(storage: Storage) -> HostView:
     # may have looked for it already.
     with heap.books.lock:
         heap.driver.check_open()
-        ticket = storage._ticket
-        if ticket is None and isinstance(storage, Transient):
+        lease = storage._lease
+        if lease is None and isinstance(storage, Transient):
             raise ClosedError(GIVEN_BACK)
-        block = None if ticket is None else ticket.block
+        block = None if lease is None else lease.block
         view: HostView | None = block.view() if block is not None and block.view else None
         if view is None:
             place = storage.host_address or 0, block is not None and not block.writable

@@ -20,7 +20,15 @@ from hal._programs.image_tables import read_definitions, read_image_table
 from hal._programs.images import check_distinct
 from hal._programs.program import OpenDevice, Program, is_device, target_of
 from hal._programs.program_image import ProgramImage
-from hal._programs.requests import Includes, Options, Source, Trace, check_options, prepare, suffix
+from hal._programs.requests import (
+    Includes,
+    Options,
+    Source,
+    TraceOption,
+    check_options,
+    prepare,
+    suffix,
+)
 from hal.arguments import as_items, as_text
 from hal.errors import (
     ArgumentTypeError,
@@ -44,7 +52,7 @@ def compile_program(
     defines: Mapping[str, object] | None = None,
     options: Options = (),
     include_directories: Includes = (),
-    trace: Trace = None,
+    trace: TraceOption = None,
     omitted_output: str = "print",
 ) -> Program:
     """Compile portable kernel source (docs/kernels.md) for targets; blocks, and needs no device.

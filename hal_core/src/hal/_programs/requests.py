@@ -22,7 +22,7 @@ from hal.native import CompileRequest
 Source: TypeAlias = str | Mapping[str, str]
 Options: TypeAlias = Sequence[str] | Mapping[str, Sequence[str]]
 Includes: TypeAlias = Sequence[str | os.PathLike[str]]
-Trace: TypeAlias = bool | str | None
+TraceOption: TypeAlias = bool | str | None
 
 _SWITCH: Final = "HAL_TRACE_KERNELS"
 """The variable of the environment for programs that do not say whether they trace."""
@@ -38,7 +38,7 @@ def prepare(
     filename: str,
     defines: Mapping[str, object] | None,
     include_directories: Includes,
-    trace: Trace,
+    trace: TraceOption,
     omitted_output: str,
 ) -> list[CompileRequest]:
     """Check a user's input to a compiler, and return a request for each source, with no options."""

@@ -35,7 +35,7 @@ from hal._programs.printing import PARAMETER, OutputPlace
 from hal.arguments import as_items, as_mapping, as_text, shown
 from hal.errors import ArgumentTypeError, InvalidArgumentError
 
-_Plan = tuple[tuple[tuple[int, str], ...], tuple[tuple[int, Converter], ...]]
+_PackPlan = tuple[tuple[tuple[int, str], ...], tuple[tuple[int, Converter], ...]]
 
 _POINTER: Final = 8
 _RECORD_ALIGNMENT: Final = 16  # C++'s largest alignment of a structure without alignas
@@ -114,7 +114,7 @@ class Signature:
         # costs a third of one addition per argument.
         self._ones = sum(1 << (8 * _POINTER * i) for i in range(len(offsets)))
         self._offsets = sum(offset << (8 * _POINTER * i) for i, offset in enumerate(offsets))
-        self._plans: dict[tuple[type, ...], _Plan] = {}
+        self._plans: dict[tuple[type, ...], _PackPlan] = {}
         has_output = bool(parameters) and self.parameters[-1].name == PARAMETER
         self.output: Final = PARAMETER if has_output else None
 
@@ -249,7 +249,7 @@ class Signature:
     def __repr__(self) -> str:
         return f"Signature({self.parameters!r})"
 
-    def _make_plan(self, kernel_name: str, arguments: tuple[object, ...]) -> _Plan:
+    def _make_plan(self, kernel_name: str, arguments: tuple[object, ...]) -> _PackPlan:
         """Check the number and the types of arguments, and cache their conversions."""
         count = len(self.parameters)
         if len(arguments) != count:

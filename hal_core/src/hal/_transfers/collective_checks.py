@@ -13,7 +13,7 @@ from hal._memory.core import DeviceCore
 from hal._memory.usage import TRANSFER_SOURCE, TRANSFER_TARGET
 from hal.arguments import as_choice, as_int, same_elements, shown
 from hal.errors import ArgumentTypeError, InvalidArgumentError
-from hal.native_collectives import MESSAGES, REDUCTIONS, Participant, Step
+from hal.native_collectives import MESSAGES, REDUCTIONS, CollectiveStep, Participant
 
 
 class Spot(Protocol):
@@ -86,7 +86,7 @@ def check(
     op: object,
     root: object,
     find: Callable[[DeviceCore, object, str, int], _Spot],
-) -> tuple[Step, np.dtype[Any] | None, _Spot | None, _Spot | None]:
+) -> tuple[CollectiveStep, np.dtype[Any] | None, _Spot | None, _Spot | None]:
     """Check the arguments of an operation.
 
     Return its step, without a number, the type of the elements, and what `find` says of the
@@ -133,7 +133,7 @@ def distance_of(given: Spot | None, taken: Spot | None) -> int | None:
     return taken.start - given.start
 
 
-_BARRIER: Final = Step("barrier", 0)
+_BARRIER: Final = CollectiveStep("barrier", 0)
 
 
 def _check_rank(group: Participant, kind: str, what: str, value: object) -> int:
@@ -161,7 +161,7 @@ def agree(
     target: np.dtype[Any] | None,
     target_size: int,
     distance: int | None,
-) -> tuple[Step, np.dtype[Any]]:
+) -> tuple[CollectiveStep, np.dtype[Any]]:
     """Return the step that buffers of some types and sizes make, and its type; raise if none.
 
     Called for every operation, most of which are like an earlier one: so it is remembered.
@@ -180,7 +180,9 @@ def agree(
         size = target_size
     elif kind == "all_to_all":
         size = source_size // count
-    return Step(kind, 0, op, bfloat16.name_of(dtype), size // dtype.itemsize, other), dtype
+    return CollectiveStep(
+        kind, 0, op, bfloat16.name_of(dtype), size // dtype.itemsize, other
+    ), dtype
 
 
 def _check_types(kind: str, source: np.dtype[Any], target: np.dtype[Any]) -> None:

@@ -30,10 +30,10 @@ from hal.native_collectives import (
     STREAM,
     TARGET,
     Collective,
+    CollectiveStep,
     Launch,
     Participant,
     Region,
-    Step,
 )
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
     from hal._engine.backlog import CheckedWaits
     from hal._engine.fence import Waits
-    from hal._engine.steps import Step as EngineStep
+    from hal._engine.steps import CallStep
     from hal._engine.stream import StreamQueue
     from hal._engine.timelines import Timepoint
     from hal._memory.core import DeviceCore
@@ -160,7 +160,7 @@ def _on_stream(
     run(launch.queue._native.export_stream(stream), launch, work)
 
 
-def _fail(step: EngineStep, submission: Submission, error: BaseException) -> None:
+def _fail(step: CallStep, submission: Submission, error: BaseException) -> None:
     with timelines.lock:
         step.work.append((timelines.CHANGE, (ending.fail, submission, error)))
 
@@ -211,7 +211,7 @@ def prepare(
     target: Any,  # noqa: ANN401
     op: object,
     root: object,
-) -> tuple[Step, list[int], bytes, object] | None:
+) -> tuple[CollectiveStep, list[int], bytes, object] | None:
     """Check an operation, and return how C makes later ones of the same kind, sizes and types.
 
     That is the step, the last number, the native call, and the objects that C compares by identity,

@@ -19,7 +19,7 @@ from hal._memory.storage import Storage
 from hal.errors import OperationError
 from hal.native import MemoryType
 
-Place: TypeAlias = tuple[int, Storage | None]
+HostLocation: TypeAlias = tuple[int, Storage | None]
 """Bytes from the beginning of a storage, or an address where the storage is None."""
 
 
@@ -32,7 +32,7 @@ def is_between_hosts(device: DeviceCore, target: Storage, source: Storage) -> bo
     )
 
 
-def move(target: Place, source: Place, length: int, host: object = None) -> Payload:
+def move(target: HostLocation, source: HostLocation, length: int, host: object = None) -> Payload:
     """Return the payload of a host operation that copies; the two may overlap.
 
     `host` keeps memory alive that is given by its address.
@@ -40,11 +40,11 @@ def move(target: Place, source: Place, length: int, host: object = None) -> Payl
     return _move, (target, source, length), host
 
 
-def _move(target: Place, source: Place, length: int) -> None:
+def _move(target: HostLocation, source: HostLocation, length: int) -> None:
     ctypes.memmove(_address_of(target), _address_of(source), length)
 
 
-def _address_of(place: Place) -> int:
+def _address_of(place: HostLocation) -> int:
     """Return a place's address on the host; raise if its memory has none even now (M3)."""
     start, storage = place
     if storage is None:

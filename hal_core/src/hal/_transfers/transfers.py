@@ -22,7 +22,7 @@ from hal._memory.replay import Replay
 from hal._memory.storage import Storage
 from hal._memory.usage import TRANSFER_SOURCE, TRANSFER_TARGET
 from hal._memory.views import HostView, array_address, put
-from hal._transfers.host_copies import Place, is_between_hosts, move
+from hal._transfers.host_copies import HostLocation, is_between_hosts, move
 from hal._transfers.patterns import NATIVE, pattern_of
 from hal.arguments import check_elements
 from hal.errors import ArgumentTypeError, InvalidArgumentError
@@ -191,7 +191,11 @@ _HOST: Final = 1
 
 
 def _copy(
-    function: Callable[..., object], target: Place, source: Place, length: int, host: object
+    function: Callable[..., object],
+    target: HostLocation,
+    source: HostLocation,
+    length: int,
+    host: object,
 ) -> Payload:
     """Return the payload of a native copy between two places."""
     target_start, target_storage = target
@@ -240,7 +244,7 @@ def _capture_and_write(
     """Return the payload of a copy from memory that may change at once, without native calls."""
     if not device._pageable and storage.memory is not MemoryType.HOST:
         keeper = device._heap.reserve(host.size, _HOST)
-        if keeper._ticket is not None:
+        if keeper._lease is not None:
             keeper.publish()
             source = (put(keeper, host), None)
             place = (start, storage)

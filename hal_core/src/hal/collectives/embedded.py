@@ -17,7 +17,15 @@ import numpy as np
 from hal.collectives import numerics
 from hal.collectives.texts import RECORDS, mismatch, not_all_came
 from hal.errors import CollectiveError, HalError, InvalidArgumentError, OperationError
-from hal.native_collectives import MESSAGES, Collective, Join, NativeGroup, Provider, Region, Step
+from hal.native_collectives import (
+    MESSAGES,
+    Collective,
+    CollectiveStep,
+    Join,
+    NativeGroup,
+    Provider,
+    Region,
+)
 
 __all__ = ["PROVIDER", "World", "join_all"]
 
@@ -63,7 +71,7 @@ class World:
         self.size = size
         self.lock = threading.Lock()
         self.failure: CollectiveError | None = None
-        self.records: list[deque[Step]] = [deque(maxlen=RECORDS) for _ in range(size)]
+        self.records: list[deque[CollectiveStep]] = [deque(maxlen=RECORDS) for _ in range(size)]
         self.closed: set[int] = set()
         self._meetings: dict[_Key, _Meeting] = {}
 
@@ -166,7 +174,7 @@ class World:
         return {rank: tuple(map(str, each)) for rank, each in enumerate(self.records)}
 
 
-def _essence(step: Step) -> tuple[object, ...]:
+def _essence(step: CollectiveStep) -> tuple[object, ...]:
     """Return what must be the same on all ranks."""
     if step.kind in MESSAGES:
         return step.dtype, step.elements

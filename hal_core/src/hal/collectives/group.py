@@ -24,11 +24,11 @@ from hal.errors import (
 from hal.native_collectives import (
     MESSAGES,
     Collective,
+    CollectiveStep,
     GroupCall,
     Launch,
     NativeGroup,
     Participant,
-    Step,
 )
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ class Group(Participant):
         self._counts: dict[tuple[int, bool], list[int]] = {}
         self._turns = 0  # submissions so far
         self._turn = 0  # those that were issued
-        self._records: deque[Step] = deque(maxlen=RECORDS)
+        self._records: deque[CollectiveStep] = deque(maxlen=RECORDS)
         self._broken: CollectiveError | None = None
         self._closed = False
         self._batch: _Batch | None = None
@@ -177,7 +177,7 @@ class Group(Participant):
         made: hal.Submission = launch.submission
         return made
 
-    def check(self, step: Step) -> object:
+    def check(self, step: CollectiveStep) -> object:
         """Check an operation; return the batch that this thread has open; for recordings."""
         self._native.check(step)
         with self.lock:
@@ -257,20 +257,20 @@ class Group(Participant):
             launch.fail(again(self._broken))
 
     def call_for(
-        self, step: Step, dtype: np.dtype[Any] | None
+        self, step: CollectiveStep, dtype: np.dtype[Any] | None
     ) -> tuple[list[int], GroupCall] | None:
         """Return what a step is numbered in, and the one call that it is; else None."""
         self._native.check(step)
         call = self._native.call_for(step, dtype)
         return None if call is None else (self._line_of(step), call)
 
-    def _numbered(self, step: Step) -> Step:
+    def _numbered(self, step: CollectiveStep) -> CollectiveStep:
         """Return a step with its number."""
         line = self._line_of(step)
         line[0] += 1
-        return Step(step.kind, line[0], step.op, step.dtype, step.elements, step.root)
+        return CollectiveStep(step.kind, line[0], step.op, step.dtype, step.elements, step.root)
 
-    def _line_of(self, step: Step) -> list[int]:
+    def _line_of(self, step: CollectiveStep) -> list[int]:
         """Return what a step is numbered in: the collectives, or the messages to or from a rank."""
         line = (step.root, step.kind == "send") if step.kind in MESSAGES else _ALL
         return self._counts.setdefault(line, [0])

@@ -12,7 +12,7 @@ from hal.errors import (
     CollectiveTimeoutError,
     RendezvousError,
 )
-from hal.native_collectives import Step
+from hal.native_collectives import CollectiveStep
 
 RECORDS: Final = 16
 """Operations of each rank that are remembered."""
@@ -40,7 +40,12 @@ def mismatch(name: str, said: Mapping[int, str], records: _Records) -> Collectiv
 
 
 def timed_out(
-    name: str, rank: int, step: Step, seconds: float, missing: Sequence[int], records: _Records
+    name: str,
+    rank: int,
+    step: CollectiveStep,
+    seconds: float,
+    missing: Sequence[int],
+    records: _Records,
 ) -> CollectiveTimeoutError:
     """Return the error of an operation that did not end in time."""
     who = f"{ranks_named(missing)} has not come" if missing else "it is not known who is late"
@@ -55,7 +60,7 @@ def timed_out(
 
 
 def withdrawn(
-    name: str, rank: int, step: Step, cause: BaseException, records: _Records
+    name: str, rank: int, step: CollectiveStep, cause: BaseException, records: _Records
 ) -> CollectiveError:
     """Return the error of an operation that a rank did not run, or that failed there."""
     error = CollectiveError(

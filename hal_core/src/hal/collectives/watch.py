@@ -12,14 +12,14 @@ SLICE: Final = 0.02
 """Seconds between two looks at groups that have work in flight."""
 
 
-class Watched(Protocol):
+class WatchedGroup(Protocol):
     """A group."""
 
     def look(self) -> bool:
         """Look for failures; return whether work is in flight."""
 
 
-class _Watch:
+class _GroupWatch:
     """The thread, which looks at the `watched` groups."""
 
     def __init__(self) -> None:
@@ -27,7 +27,7 @@ class _Watch:
         self._wake = threading.Event()
         self._is_running = False
 
-    def add(self, group: Watched) -> None:
+    def add(self, group: WatchedGroup) -> None:
         """Look at a group until it has no work in flight; any thread, also again and again."""
         if group in watched:
             return
@@ -62,17 +62,17 @@ class _Watch:
             _pause.wait(SLICE)
 
 
-watched: Final[set[Watched]] = set()
+watched: Final[set[WatchedGroup]] = set()
 """The groups that have work in flight."""
 
 _pause: Final = threading.Event()
-watch: _Watch = _Watch()
+watch: _GroupWatch = _GroupWatch()
 
 
 def _renew() -> None:
     global watch  # noqa: PLW0603 - the parent's thread is not in the child
     watched.clear()
-    watch = _Watch()
+    watch = _GroupWatch()
 
 
 os.register_at_fork(after_in_child=_renew)

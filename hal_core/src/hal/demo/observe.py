@@ -32,7 +32,7 @@ _REST_SECONDS: Final = 20e-6
 _MANY_PROCESSORS: Final = 8
 
 
-class Step(NamedTuple):
+class StageSubmission(NamedTuple):
     """A submission: its tile, its stage, its waits."""
 
     tile: int
@@ -42,7 +42,7 @@ class Step(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Operation:
+class OperationTimes:
     """The times of one operation, in seconds from the run's start."""
 
     number: int  # of the step in its stage, from 0
@@ -66,7 +66,7 @@ class Overlap:
 class Observation:
     """The observations of one run."""
 
-    operations: tuple[Operation, ...]  # in the order of their submission
+    operations: tuple[OperationTimes, ...]  # in the order of their submission
     seconds: float  # from the first submission to the last retirement
     resolution: float  # the median gap between two looks, in seconds
     worst_resolution: float  # the longest one
@@ -114,7 +114,7 @@ class Observer:
 
     def __init__(self, stages: Sequence[str] = STAGES, *, timeout: float = 120.0) -> None:
         self._stages = tuple(stages)
-        self._steps: dict[str, list[Step]] = {stage: [] for stage in self._stages}
+        self._steps: dict[str, list[StageSubmission]] = {stage: [] for stage in self._stages}
         self._submitted: dict[str, list[float]] = {stage: [] for stage in self._stages}
         self._issued: dict[str, list[float]] = {stage: [] for stage in self._stages}
         self._retired: dict[str, list[float]] = {stage: [] for stage in self._stages}
@@ -125,9 +125,9 @@ class Observer:
     def traced(self, submission: hal.Submission, waits: Sequence[object]) -> None:
         """Note a pipeline's next submission, and look once at everything."""
         stage = _STAGE_OF[submission.kind]
-        self.submitted(Step(len(self._steps[stage]), stage, waits, submission))
+        self.submitted(StageSubmission(len(self._steps[stage]), stage, waits, submission))
 
-    def submitted(self, step: Step) -> None:
+    def submitted(self, step: StageSubmission) -> None:
         """Note a submission, and look once at everything."""
         self._steps[step.stage].append(step)
         self._submitted[step.stage].append(time.perf_counter() - self._start)
@@ -163,7 +163,7 @@ class Observer:
                 before = retired[index - 1] if index else 0.0
                 ready = min(max([issued, before, *producers]), retired[index])
                 operations.append(
-                    Operation(
+                    OperationTimes(
                         number=index,
                         tile=step.tile,
                         stage=stage,

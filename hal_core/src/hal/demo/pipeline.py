@@ -16,10 +16,10 @@ from typing import Self
 from hal.demo.host import HostTiles
 from hal.demo.kernels import EDGES, TILE, TileKernels
 from hal.flow import Flow
-from hal.flow.scheduler import Trace
+from hal.flow.scheduler import TraceFunction
 
 
-class Pipeline:
+class TilePipeline:
     """A pipeline of the host's tiles through the kernels, `slots` of them at once.
 
     One thread at a time. Close it, or use it in a with-statement, before the
@@ -27,7 +27,12 @@ class Pipeline:
     """
 
     def __init__(
-        self, kernels: TileKernels, host: HostTiles, *, slots: int, trace: Trace | None = None
+        self,
+        kernels: TileKernels,
+        host: HostTiles,
+        *,
+        slots: int,
+        trace: TraceFunction | None = None,
     ) -> None:
         """Record and allocate; raises the errors of `hal.Device.allocate`.
 

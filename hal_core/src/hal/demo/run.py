@@ -15,7 +15,7 @@ from hal.demo import picture, reference, timeline
 from hal.demo.host import HostTiles
 from hal.demo.kernels import TileKernels
 from hal.demo.observe import Observation, Observer, Overlap
-from hal.demo.pipeline import Pipeline
+from hal.demo.pipeline import TilePipeline
 from hal.demo.tiles import choose_size
 from hal.errors import InvalidArgumentError
 
@@ -97,8 +97,8 @@ def run(settings: Settings) -> Report:
         slots = min(settings.slots, len(tiles))
         kernels = TileKernels(device, settings.sigma, tiles[0])
         expected = reference.edges(pixels, settings.sigma)
-        watch = _Watch()
-        with Pipeline(kernels, host, slots=slots, trace=watch) as pipeline:
+        watch = _OptionalTrace()
+        with TilePipeline(kernels, host, slots=slots, trace=watch) as pipeline:
             _time(pipeline, 1)
             host.forget()
             seconds = _time(pipeline, settings.passes)
@@ -141,7 +141,7 @@ def run(settings: Settings) -> Report:
     )
 
 
-class _Watch:
+class _OptionalTrace:
     """A pipeline's trace that is observed only in some runs."""
 
     def __init__(self) -> None:
@@ -151,7 +151,7 @@ class _Watch:
         if self._observer is not None:
             self._observer.traced(submission, waits)
 
-    def observe(self, pipeline: Pipeline) -> Observation:
+    def observe(self, pipeline: TilePipeline) -> Observation:
         """Send every tile through, and observe."""
         self._observer = observer = Observer()
         pipeline.send()
@@ -161,7 +161,7 @@ class _Watch:
         return observer.observation()
 
 
-def _time(pipeline: Pipeline, passes: int) -> float:
+def _time(pipeline: TilePipeline, passes: int) -> float:
     """Send every tile through some times; return the seconds until the last one is back."""
     start = time.perf_counter()
     for _ in range(passes):

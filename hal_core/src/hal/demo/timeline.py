@@ -26,7 +26,7 @@ from hal.demo.drawing import (
     font,
     mix,
 )
-from hal.demo.observe import STAGES, Observation, Operation
+from hal.demo.observe import STAGES, Observation, OperationTimes
 from hal.demo.tiles import Tile
 
 _MAP_HEIGHT: Final = 168
@@ -158,11 +158,11 @@ class _Drawing(Canvas):
         x = self.x(seconds)
         self.pen.line((x, top, x, top + height), fill=self._colors[tile], width=2)
 
-    def _bar(self, operation: Operation) -> tuple[float, float]:
+    def _bar(self, operation: OperationTimes) -> tuple[float, float]:
         left = self.x(operation.ready)
         return left, max(self.x(operation.retired), left + _LEAST_BAR)
 
-    def _links(self, by_stage: dict[str, list[Operation]], tops: dict[str, int]) -> None:
+    def _links(self, by_stage: dict[str, list[OperationTimes]], tops: dict[str, int]) -> None:
         """Join the bars of one tile from queue to queue."""
         for upper, lower in itertools.pairwise(STAGES):
             for source, target in zip(by_stage[upper], by_stage[lower], strict=True):
@@ -175,7 +175,7 @@ class _Drawing(Canvas):
                     width=2,
                 )
 
-    def _queue(self, operations: Sequence[Operation], top: int) -> None:
+    def _queue(self, operations: Sequence[OperationTimes], top: int) -> None:
         for operation in operations:
             self._tick(top + 1, _ISSUE_STRIP - 3, operation.issued, operation.tile)
         upper, lower = top + _ISSUE_STRIP, top + _QUEUE_HEIGHT - 4
@@ -189,7 +189,7 @@ class _Drawing(Canvas):
                 middle = ((left + right) / 2, (upper + lower) / 2)
                 self.text(middle, str(operation.tile), 15, BACKGROUND, "mm")
 
-    def _staircase(self, operations: Sequence[Operation], top: int) -> None:
+    def _staircase(self, operations: Sequence[OperationTimes], top: int) -> None:
         """Draw how many steps have ended as a staircase, with the numbers written to it."""
         floor, ceiling = top + _PROGRESS_HEIGHT - 6, top + 22
         rise = (floor - ceiling) / self._steps

@@ -11,7 +11,7 @@ import hal
 from hal.arguments import as_flag
 from hal.errors import ArgumentTypeError, InvalidArgumentError
 from hal.flow.buffers import TrackedBuffer
-from hal.flow.scheduler import AnyDevice, QueueName, Trace, check_bytes, index_of
+from hal.flow.scheduler import AnyDevice, QueueName, TraceFunction, check_bytes, index_of
 from hal.flow.tracking import collect, note, part_of
 from hal.flow.transfers import Transfers
 from hal.protocols import Signals, Waits
@@ -26,7 +26,7 @@ class Copies(Transfers):
     def __init__(
         self,
         devices: Sequence[AnyDevice],
-        trace: Trace | None,
+        trace: TraceFunction | None,
         chunk: int,
         snapshot: int,
         *,

@@ -12,10 +12,10 @@ from hal.flow.buffers import TrackedBuffer
 from hal.flow.copies import Copies
 from hal.flow.merging import MergeBuffer
 from hal.flow.pipelines import Pipeline
-from hal.flow.recordings import Bindings, Recording, bound_accesses, kernel_arguments
-from hal.flow.scheduler import AnyDevice, QueueName, Trace, doubt, index_of
+from hal.flow.recordings import Recording, bound_accesses, kernel_arguments
+from hal.flow.scheduler import AnyDevice, QueueName, TraceFunction, doubt, index_of
 from hal.flow.tracking import Access, History, part_of
-from hal.protocols import Signals, Waits
+from hal.protocols import Bindings, Signals, Waits
 
 
 class Flow(Copies):
@@ -64,7 +64,7 @@ class Flow(Copies):
         chunk: int = 4 << 20,
         snapshot: int = 64 << 20,
         peers: bool = True,
-        trace: Trace | None = None,
+        trace: TraceFunction | None = None,
     ) -> None:
         super().__init__(devices, trace, chunk, snapshot, peers=peers)
         self._merges = {device: MergeBuffer(self, lanes) for device, lanes in self._lanes.items()}

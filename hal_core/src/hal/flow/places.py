@@ -26,7 +26,7 @@ class Tracked(Protocol):
     raw: hal.Buffer | None
 
 
-_Place: TypeAlias = tuple[int, int, weakref.ref[Tracked]]
+_TrackedRange: TypeAlias = tuple[int, int, weakref.ref[Tracked]]
 """An address, the one behind the last byte, and what tracks the bytes between."""
 
 _lock: Final = threading.Lock()
@@ -44,7 +44,7 @@ class Places:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._noted: list[weakref.ref[Tracked]] = []
-        self._places: list[_Place] = []  # sorted, and disjoint
+        self._places: list[_TrackedRange] = []  # sorted, and disjoint
         self._limit = _MANY
 
     def __len__(self) -> int:
@@ -97,7 +97,7 @@ class Places:
                 self._put(place)
         self._noted = left
 
-    def _put(self, place: _Place) -> None:
+    def _put(self, place: _TrackedRange) -> None:
         """Insert a place instead of those that it overlaps, which are not tracked any more."""
         if _has_bytes(place):
             start, stop, _ = place
@@ -134,11 +134,11 @@ class Places:
         self._limit = max(_MANY, 2 * len(self))
 
 
-def _start(place: _Place) -> int:
+def _start(place: _TrackedRange) -> int:
     return place[0]
 
 
-def _has_bytes(place: _Place) -> bool:
+def _has_bytes(place: _TrackedRange) -> bool:
     return place[0] < place[1]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from operator import itemgetter
-from typing import Any, Final, Self, SupportsIndex, TypeAlias
+from typing import Any, Final, Self, SupportsIndex
 
 import numpy as np
 from numpy.typing import DTypeLike
@@ -16,8 +16,7 @@ from hal.errors import ArgumentTypeError, InvalidArgumentError
 from hal.flow.buffers import TrackedBuffer
 from hal.flow.scheduler import AnyDevice, Scheduler, index_of
 from hal.flow.tracking import Access
-
-Bindings: TypeAlias = Sequence[object] | Mapping[int, object]
+from hal.protocols import Bindings
 
 _BINDINGS: Final = (
     "execute: bindings are a sequence of tracked buffers and numbers, or a mapping of slots to them"

@@ -19,7 +19,7 @@ QueueName: TypeAlias = str | hal.Queue | None
 
 AnyDevice: TypeAlias = hal.Device | VirtualDevice
 
-Trace: TypeAlias = Callable[[hal.Submission, Sequence[Any]], object]
+TraceFunction: TypeAlias = Callable[[hal.Submission, Sequence[Any]], object]
 
 _LANES: Final = ("upload", "compute", "download")
 
@@ -33,7 +33,7 @@ class Scheduler(Tracker):
 
     __slots__ = ("_closed", "_first", "_is_busy", "_lanes", "_lock", "_queues", "trace")
 
-    def __init__(self, devices: Sequence[AnyDevice], trace: Trace | None) -> None:
+    def __init__(self, devices: Sequence[AnyDevice], trace: TraceFunction | None) -> None:
         if not devices:
             message = "a flow takes at least one device: Flow(hal.create_device('cpu'))"
             raise ArgumentTypeError(message)

@@ -25,7 +25,7 @@ from hal.flow.scheduler import (
     AnyDevice,
     QueueName,
     Scheduler,
-    Trace,
+    TraceFunction,
     check_bytes,
     doubt,
     index_of,
@@ -33,7 +33,7 @@ from hal.flow.scheduler import (
 from hal.flow.tracking import Access, History, Lanes, part_of
 from hal.protocols import Signals, Waits
 
-Place: TypeAlias = tuple[History, int] | None
+TrackedOffset: TypeAlias = tuple[History, int] | None
 """A history and an offset in its memory; None if the owner orders the accesses."""
 
 _SMALL: Final = 64 << 10
@@ -77,7 +77,7 @@ class Transfers(Scheduler):
     def __init__(
         self,
         devices: Sequence[AnyDevice],
-        trace: Trace | None,
+        trace: TraceFunction | None,
         snapshot: int,
     ) -> None:
         super().__init__(devices, trace)
@@ -259,7 +259,7 @@ class Transfers(Scheduler):
         lane: hal.Queue,
         wait: Waits,
         signal: Signals = (),
-        place: Place = None,
+        place: TrackedOffset = None,
         offset: int = 0,
         hold: bool | None = None,  # noqa: FBT001 - as `write` has it
     ) -> hal.Submission:
@@ -367,7 +367,7 @@ def _end_with(transfer: hal.Submission, held: HeldArray, keeper: hal.Queue) -> h
     return keeper.call(held.verify, transfer, wait=given_back.at(1))
 
 
-def _access(place: Place, size: int) -> tuple[Access, ...]:
+def _access(place: TrackedOffset, size: int) -> tuple[Access, ...]:
     """Return the access to track for writing `size` bytes at a place."""
     if place is None:
         return ()

@@ -58,7 +58,9 @@ class Step:
     writes: Sequence[str] = ()
 
 
-Late: TypeAlias = str | Local | Merge  # the first is the name of a parameter that the call gives
+CallArgument: TypeAlias = (
+    str | Local | Merge
+)  # the first is the name of a parameter that the call gives
 Find: TypeAlias = Callable[[str], TrackedBuffer | Local]
 
 
@@ -73,7 +75,7 @@ class Bound(NamedTuple):
     step: Step
     kernel: hal.Kernel
     args: Sequence[Any]
-    late: Sequence[tuple[int, Late, bool | None]]
+    late: Sequence[tuple[int, CallArgument, bool | None]]
     accesses: Sequence[Access]
     output: str | None
 
@@ -81,7 +83,7 @@ class Bound(NamedTuple):
 def bind(code: object, steps: Sequence[Step], find: Find) -> list[Bound]:
     """Return steps with what `find` gives for their names; raise if they may not use it so."""
     bound: list[Bound] = []
-    written: set[Late] = set()
+    written: set[CallArgument] = set()
     for step in steps:
         kernel = step.kernel if isinstance(step, Step) else None
         if isinstance(kernel, str) and isinstance(code, hal.Executable):
@@ -95,7 +97,7 @@ def bind(code: object, steps: Sequence[Step], find: Find) -> list[Bound]:
     return bound
 
 
-def _bind(kernel: hal.Kernel, step: Step, find: Find, written: set[Late]) -> Bound:
+def _bind(kernel: hal.Kernel, step: Step, find: Find, written: set[CallArgument]) -> Bound:
     """Return a bound step; `written` are the locals that the steps so far have written."""
     signature = kernel.signature
     buffers = as_mapping(step.buffers, "a step: buffers are a mapping of parameters")
@@ -117,7 +119,7 @@ def _bind(kernel: hal.Kernel, step: Step, find: Find, written: set[Late]) -> Bou
         bytes(each) if isinstance(each, memoryview) else each if is_fixed else copy.copy(each)
         for each, is_fixed in zip(map(scalars.get, names), fixed, strict=True)
     ]
-    late: list[tuple[int, Late, bool | None]] = []
+    late: list[tuple[int, CallArgument, bool | None]] = []
     accesses: list[Access] = []
     for index, name in enumerate(names):
         if name in pointers:
@@ -137,7 +139,7 @@ def _bind(kernel: hal.Kernel, step: Step, find: Find, written: set[Late]) -> Bou
     return Bound(step, kernel, args, late, accesses, output)
 
 
-def _check_use(found: object, user: str, written: set[Late], *, is_written: bool) -> None:
+def _check_use(found: object, user: str, written: set[CallArgument], *, is_written: bool) -> None:
     """Raise if a kernel may not use something so."""
     if not isinstance(found, (str, Local, Merge, TrackedBuffer)):
         kind = type(found).__name__
