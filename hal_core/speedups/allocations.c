@@ -14,9 +14,18 @@
 #include "arguments.h"
 #include "issue.h"
 
+/* Errors tell since when memory is in use, in seconds; to look at this clock costs less. */
+#ifdef CLOCK_MONOTONIC_COARSE
+#define COARSE_CLOCK CLOCK_MONOTONIC_COARSE
+#else
+#define COARSE_CLOCK CLOCK_MONOTONIC
+#endif
+
 /* Numbers of the books that change, made before anything has changed; NULL for what stays. */
 struct numbers {
-  PyObject *now, *held, *pooled, *unused, *peak; /* bytes in use of device memory; of all kinds together */
+  PyObject *pooled;       /* bytes of the driver's pool */
+  PyObject *now, *unused; /* of other device memory: bytes in use, and those that are not */
+  PyObject *most, *peak;  /* the most in use of device memory, and of all kinds together */
 };
 
 /* Make the sum of a number and `more`; false if that failed. */
@@ -24,22 +33,24 @@ static bool add(PyObject **sum, PyObject *number, long long more) {
   return !more || (*sum = PyLong_FromLongLong(PyLong_AsLongLong(number) + more));
 }
 
-/* Count `more` bytes as in use: `pooled` of the driver's pool, or what was `unused` of segments. */
-static bool count(struct numbers *self, PyObject *books, long long more, long long pooled, long long unused) {
+/* Count more bytes of the driver's pool, or more that are in use, and that many less `unused`, of segments. */
+static bool count(struct numbers *self, PyObject *books, long long pooled, long long more, long long unused) {
   PyObject *now = get(books, Books_now), *peak = get(books, Books_peak);
-  long long total = more;
-  for (Py_ssize_t i = 0; i < PyList_GET_SIZE(now); i++) total += PyLong_AsLongLong(PyList_GET_ITEM(now, i));
-  long long above = total - PyLong_AsLongLong(peak);
-  return add(&self->now, PyList_GET_ITEM(now, 0), more) && add(&self->held, get(books, Books_held), pooled) &&
-         add(&self->pooled, get(books, Books_pooled), pooled) && add(&self->unused, get(books, Books_unused), unused) &&
-         add(&self->peak, peak, above > 0 ? above : 0);
+  PyObject *most = PyList_GET_ITEM(get(books, Books_peaks), 0);
+  long long here = number(books, Books_pooled) + pooled + PyLong_AsLongLong(PyList_GET_ITEM(now, 0)) + more;
+  long long total = here;
+  for (Py_ssize_t i = 1; i < PyList_GET_SIZE(now); i++) total += PyLong_AsLongLong(PyList_GET_ITEM(now, i));
+  long long above = here - PyLong_AsLongLong(most), above_all = total - PyLong_AsLongLong(peak);
+  return add(&self->pooled, get(books, Books_pooled), pooled) && add(&self->now, PyList_GET_ITEM(now, 0), more) &&
+         add(&self->unused, get(books, Books_unused), unused) && add(&self->most, most, above > 0 ? above : 0) &&
+         add(&self->peak, peak, above_all > 0 ? above_all : 0);
 }
 
 static void forget(struct numbers *self) {
-  Py_CLEAR(self->now);
-  Py_CLEAR(self->held);
   Py_CLEAR(self->pooled);
+  Py_CLEAR(self->now);
   Py_CLEAR(self->unused);
+  Py_CLEAR(self->most);
   Py_CLEAR(self->peak);
 }
 
@@ -49,16 +60,11 @@ static void put_first(PyObject *list, PyObject *number) {
   Py_DECREF(old);
 }
 
-static bool is_less(PyObject *one, PyObject *other) {
-  return PyLong_AsLongLong(one) < PyLong_AsLongLong(other);
-}
-
 static void publish(const struct numbers *self, PyObject *books) {
-  if (self->held) put(books, Books_held, Py_NewRef(self->held));
   if (self->pooled) put(books, Books_pooled, Py_NewRef(self->pooled));
+  if (self->now) put_first(get(books, Books_now), self->now);
   if (self->unused) put(books, Books_unused, Py_NewRef(self->unused));
-  put_first(get(books, Books_now), self->now);
-  if (is_less(PyList_GET_ITEM(get(books, Books_peaks), 0), self->now)) put_first(get(books, Books_peaks), self->now);
+  if (self->most) put_first(get(books, Books_peaks), self->most);
   if (self->peak) put(books, Books_peak, Py_NewRef(self->peak));
 }
 
@@ -127,8 +133,8 @@ static bool may_take(struct effect *effect, const struct issue *issue) {
   if (!is_plain(books, !self->pool)) return false;
   if (PyObject_Length(get(reaper, Reaper_doomed)) || PyList_GET_SIZE(get(reaper, Reaper_late))) return false;
   if (!is_at_hand(self)) return false;
-  if (self->pool) return count(&self->numbers, books, self->size, 0, -aligned(self));
-  return count(&self->numbers, books, self->size, self->size, 0);
+  if (self->pool) return count(&self->numbers, books, 0, self->size, -aligned(self));
+  return count(&self->numbers, books, self->size, 0, 0);
 }
 
 /* Take the latest recent piece; its reference is the caller's. */
@@ -204,6 +210,7 @@ static void fill_in(const struct taking *self, PyObject *device, PyObject *size,
   set(storage, Transient_is_async, self->pool ? Py_False : Py_True);
   set(storage, Transient_lent, Py_False);
   set(storage, Transient_pool, self->pool ? self->pool : Py_None);
+  set(storage, Transient_recordings, engine.empty);
   set(storage, Transient_tried, Py_None);
   set(buffer, Extent__allocation, Py_None);
   set(buffer, Extent__denied, engine.zero);
@@ -217,9 +224,9 @@ static void fill_in(const struct taking *self, PyObject *device, PyObject *size,
 
 static bool prepare(struct taking *self, PyObject *device, PyObject *size, PyObject *dtype) {
   struct timespec now;
-  clock_gettime(CLOCK_MONOTONIC, &now);
+  clock_gettime(COARSE_CLOCK, &now);
   PyObject *since = PyFloat_FromDouble((double)now.tv_sec + (double)now.tv_nsec * 1e-9);
-  PyObject *uses = PyList_New(0), *recordings = PyList_New(0);
+  PyObject *uses = PyList_New(0);
   PyObject *length = PyLong_FromLongLong(self->size / size_of(code_of(dtype)));
   PyObject *shape = length ? PyTuple_Pack(1, length) : NULL;
   Py_XDECREF(length);
@@ -227,17 +234,15 @@ static bool prepare(struct taking *self, PyObject *device, PyObject *size, PyObj
   self->lease = make(engine.BlockLease);
   self->storage = make(engine.Transient);
   self->buffer = make(engine.Buffer);
-  bool is_made = since && uses && recordings && shape && (self->pool || self->block) && self->lease && self->storage && self->buffer;
+  bool is_made = since && uses && shape && (self->pool || self->block) && self->lease && self->storage && self->buffer;
   if (is_made) {
     fill_in(self, device, size, dtype);
     set(self->lease, BlockLease_since, since);
     set(self->storage, Transient_uses, uses);
-    set(self->storage, Transient_recordings, recordings);
     set(self->buffer, Extent__shape, shape);
   }
   Py_XDECREF(since);
   Py_XDECREF(uses);
-  Py_XDECREF(recordings);
   Py_XDECREF(shape);
   return is_made;
 }
@@ -328,7 +333,7 @@ static bool may_give(struct effect *effect, const struct issue *issue) {
   PyObject *block = get(lease, BlockLease_block), *uses = get(storage, Transient_uses);
   if (get(block, Block_lease) != lease || !is_none(block, Block_view) || uses == Py_None) return false;
   if (is_true(storage, Transient_lent) || !is_none(storage, Storage_parts)) return false;
-  if (PyList_GET_SIZE(get(storage, Transient_recordings))) return false;
+  if (PyTuple_GET_SIZE(get(storage, Transient_recordings))) return false;
   if (number(block, Block_index)) return false; /* of device memory */
   if (is_async ? PyDict_Contains(get(self->books, Books_blocks), block) != 1 : !is_taken(block, lease)) return false;
   PyObject *source = get(storage, Storage_source);
@@ -339,9 +344,9 @@ static bool may_give(struct effect *effect, const struct issue *issue) {
   self->denied = PyLong_FromLongLong(number(self->buffer, Extent__denied) | engine.deallocated);
   long long size = number(block, Block_size);
   if (!self->denied) return false;
-  if (is_async) return count(&self->numbers, self->books, -size, -size, 0);
+  if (is_async) return count(&self->numbers, self->books, -size, 0, 0);
   self->key = recent_key(issue->queue, size);
-  return self->key && count(&self->numbers, self->books, -number(lease, BlockLease_size), 0, size);
+  return self->key && count(&self->numbers, self->books, 0, -number(lease, BlockLease_size), size);
 }
 
 /* Put a piece aside for its queue, behind the operation. */

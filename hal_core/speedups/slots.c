@@ -119,5 +119,6 @@ int install_engine(PyObject *classes, PyObject *parts) {
   if (long_part(parts, "part", &engine.part) < 0) return -1;
   if (long_part(parts, "most_blocks", &engine.most_blocks) < 0) return -1;
   if (long_part(parts, "most_blocks_yz", &engine.most_blocks_yz) < 0) return -1;
-  return long_part(parts, "harvest_mask", &engine.harvest_mask);
+  if (long_part(parts, "harvest_mask", &engine.harvest_mask) < 0) return -1;
+  return recycle_objects();
 }

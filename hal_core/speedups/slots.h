@@ -178,7 +178,6 @@
   X(Heap, reaper)                                                                                  \
   X(Books, _is_broken)                                                                             \
   X(Books, blocks)                                                                                 \
-  X(Books, held)                                                                                   \
   X(Books, imports)                                                                                \
   X(Books, limit)                                                                                  \
   X(Books, lock)                                                                                   \

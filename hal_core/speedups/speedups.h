@@ -100,6 +100,9 @@ int install_flow(PyObject *classes);
 int install_groups(PyObject *classes, PyObject *parts);
 int use_lock(PyObject *lock);
 
+/* recycle.c: make objects of the commonest classes of those that have ended. */
+int recycle_objects(void);
+
 /* ---- calls.c: native functions by address ---- */
 
 /* The functions of one native device, see hal.native.CallTable. */

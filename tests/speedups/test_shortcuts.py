@@ -49,6 +49,7 @@ ANYWHERE = [
     "deep_cases.py",
     "flow_cases.py",
     "piece_cases.py",
+    "recycle_cases.py",
     "transfer_cases.py",
     "waiting_cases.py",
 ]

@@ -273,7 +273,7 @@ class Slots(Sequence[Slot]):
         """Note memory of `Queue.alloca` that a command uses directly."""
         if storage not in self._direct:
             self._direct.append(storage)
-            storage.recordings.append(weakref.ref(self))
+            storage.recordings += (weakref.ref(self),)
 
     def __getitem__(self, index: int) -> Slot:  # type: ignore[override] # slots are not sliced
         number = as_int(index, "a slot's index is an int")

@@ -83,10 +83,12 @@ class Books:
         # Block size + index of the memory's kind -> unused blocks, the most recently used last
         self._buckets: dict[int, list[Block]] = {}
         self.unused = 0  # bytes in the cache and in free pieces
+        # Bytes of the driver's pool. The next two leave them out: a pair of alloca and dealloca
+        # changes one number, not three.
+        self.pooled = 0
         self.held = 0  # bytes of all blocks that are not foreign
-        self.pooled = 0  # bytes in use of the driver's pool
-        # Bytes asked for by kind, the most of each so far, and the most of all kinds together
-        self.now = [0] * len(MEMORY_TYPES)
+        self.now = [0] * len(MEMORY_TYPES)  # bytes asked for by kind
+        # The most bytes asked for of each kind so far, and of all kinds together
         self.peaks = [0] * len(MEMORY_TYPES)
         self.peak = 0
 
@@ -127,7 +129,9 @@ class Books:
         self._begin()
         block.lease = lease
         self.blocks[block] = None
-        if block.way != FOREIGN:
+        if block.way == ASYNC:
+            self.pooled += block.size
+        elif block.way != FOREIGN:
             self.held += block.size
         self._is_broken = False
 
@@ -139,9 +143,7 @@ class Books:
             block.bucket = self._buckets.setdefault(block.size + block.index, [])
         block.way = way
         lease.size = size
-        if way == ASYNC:
-            self.pooled += size
-        self._count(block.index, size)
+        self._count(block.index, 0 if way == ASYNC else size)
         self._is_broken = False
 
     def withdraw(self, lease: BlockLease) -> None:
@@ -170,11 +172,11 @@ class Books:
         block.lease = GONE
         if block.way == FOREIGN:
             self.imports.pop(block, None)
+        elif block.way == ASYNC:
+            self.pooled -= block.size
         else:
             self.now[block.index] -= lease.size
             self.held -= block.size
-            if block.way == ASYNC:
-                self.pooled -= lease.size
         self._is_broken = False
         return True
 
@@ -268,20 +270,26 @@ class Books:
     # Sums
 
     def _count(self, index: int, size: int) -> None:
-        """Count bytes of a kind as in use."""
-        now = self.now
+        """Count bytes of a kind as in use; none for what the driver's pool has just given."""
+        now, pooled = self.now, self.pooled
         here = now[index] = now[index] + size
+        if not index:
+            here += pooled
         if here > self.peaks[index]:  # noqa: PLR1730 - on the hot path, where a call is dear
             self.peaks[index] = here
-        total = now[0] + now[1] + now[2]
+        total = now[0] + now[1] + now[2] + pooled
         if total > self.peak:  # noqa: PLR1730 - on the hot path, where a call is dear
             self.peak = total
+
+    def counted(self) -> int:
+        """Return the bytes that the limit counts."""
+        return self.held + self.pooled + self.staged
 
     def check_limit(self, need: int) -> None:
         """Raise `OutOfMemoryError` if `need` more bytes would exceed the limit."""
         limit = self.limit
         if limit is not None:
-            held = self.held + self.staged
+            held = self.counted()
             if held + need > limit:
                 raise OutOfMemoryError(f"memory_limit is {limit:,} bytes, and hal holds {held:,}")
 
@@ -338,10 +346,11 @@ class Books:
         for pool in self.pools:
             pool.rebuild(segments[pool])
         kinds = self.survey()
+        self.pooled = kinds[0].pooled
+        self.held = sum([sums.held for sums in kinds]) - self.pooled
         self.now = [sums.now for sums in kinds]
-        self.held = sum(sums.held for sums in kinds)
-        self.unused = sum(sums.cached for sums in kinds)
-        self.pooled = sum([each.size for each in self.uses() if each.block.way == ASYNC])
+        self.now[0] -= sum([each.size for each in self.uses() if each.block.way == ASYNC])
+        self.unused = sum([sums.cached for sums in kinds])
 
     def close(self) -> None:
         """Empty the cache's buckets, and let anybody have all free pieces: no queue is left.

@@ -122,7 +122,7 @@ class Transient(Storage):
         # Whether the memory is the driver's stream-ordered pool's
         self.is_async = heap.driver.is_async and not index
         # References to the recordings that use it directly
-        self.recordings: list[weakref.ref[Any]] = []
+        self.recordings: tuple[weakref.ref[Any], ...] = ()
         # What had been freed, was idle and had ended when the driver's pool was asked last
         self.asked: tuple[object, int, object] | None = None
         # `StreamOrder._state` at the last failed search: what had been freed by then

@@ -251,7 +251,7 @@ class StreamOrder:
             return
         with books.lock:
             unused = sum([block.size for block in books.surplus(0)]) + books.staged
-            held = books.held + books.staged
+            held = books.counted()
         room = books.limit - held if books.limit is not None else need
         with self._driver.growing:  # keeps the native device open meanwhile
             self._driver.check_open()
