@@ -98,9 +98,9 @@
   X(Replica, table)                                                                                \
   X(Handle, handle)                                                                                \
   X(Lease, instance)                                                                               \
-  X(Lane, owner)                                                                                   \
-  X(Lane, stream)                                                                                  \
-  X(Lane, used)                                                                                    \
+  X(CopyStream, owner)                                                                             \
+  X(CopyStream, stream)                                                                            \
+  X(CopyStream, used)                                                                              \
   X(DeviceContext, _rotation)                                                                      \
   X(DeviceContext, direct)                                                                         \
   X(DeviceContext, epoch)                                                                          \
@@ -115,7 +115,7 @@
   X(DeviceCore, _copy_from_host)                                                                   \
   X(DeviceCore, _copy_to_host)                                                                     \
   X(DeviceCore, _fill)                                                                             \
-  X(DeviceCore, _lanes)                                                                            \
+  X(DeviceCore, _copy_streams)                                                                     \
   X(DeviceCore, _pageable)                                                                         \
   X(DeviceCore, _launch)                                                                           \
   X(DeviceCore, _closed)                                                                           \
@@ -323,7 +323,7 @@ static inline long long number(PyObject *object, enum slot slot) {
   X(HostCopyNode)                                                                                  \
   X(Instance)                                                                                      \
   X(InstancePool)                                                                                  \
-  X(Lane)                                                                                          \
+  X(CopyStream)                                                                                    \
   X(LaunchNode)                                                                                    \
   X(Lease)                                                                                         \
   X(Playback)                                                                                      \

@@ -13,7 +13,7 @@ struct uses {
   PyObject *flow, *of_slots; /* borrowed: a list of what is done with each slot of a recording */
   bool takes_raw;            /* other buffers, too: their uses are there already */
   Py_ssize_t count, found;
-  PyObject *accesses[MOST_USES]; /* as hal.flow.tracking.Access */
+  PyObject *accesses[MOST_USES]; /* as hal.flow.tracking.TrackedAccess */
   PyObject *readers[MOST_USES];  /* a dict for each history that gets its first reader, or NULL */
 };
 void let_uses_go(struct uses *self);

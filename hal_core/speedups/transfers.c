@@ -253,17 +253,17 @@ static enum answer copy_here(const struct move *self, uintptr_t base) {
   return may_copy ? TAKEN : NOT_MINE;
 }
 
-/* Return a lane that nobody has and that needs no repair, borrowed; NULL if there is none. */
-static PyObject *free_lane(PyObject *device) {
-  PyObject *lanes = get(device, DeviceCore__lanes);
-  for (Py_ssize_t i = 0; i < PyList_GET_SIZE(lanes); i++) {
-    PyObject *lane = PyList_GET_ITEM(lanes, i);
-    if (is_none(lane, Lane_owner) && is_none(lane, Lane_used) && number(lane, Lane_stream)) return lane;
+/* Return a copy stream that nobody has and that needs no repair, borrowed; NULL if there is none. */
+static PyObject *free_copy_stream(PyObject *device) {
+  PyObject *streams = get(device, DeviceCore__copy_streams);
+  for (Py_ssize_t i = 0; i < PyList_GET_SIZE(streams); i++) {
+    PyObject *ours = PyList_GET_ITEM(streams, i);
+    if (is_none(ours, CopyStream_owner) && is_none(ours, CopyStream_used) && number(ours, CopyStream_stream)) return ours;
   }
   return NULL;
 }
 
-/* Have the driver copy, and wait without the interpreter lock. Nobody else takes the lane meanwhile, and
+/* Have the driver copy, and wait without the interpreter lock. Nobody else takes the stream meanwhile, and
  * whoever closes the device waits (`Calls.users`). After an error the Python engine copies again. */
 static enum answer copy_natively(const struct move *self, uintptr_t base) {
   PyObject *direct = get(get(self->device, DeviceCore__context), DeviceContext_direct);
@@ -272,17 +272,17 @@ static enum answer copy_natively(const struct move *self, uintptr_t base) {
   /* An imported array must stay pinned: Python sees to that. */
   PyObject *imports = get(get(get(self->device, DeviceCore__heap), Heap_books), Books_imports);
   if (PyDict_GET_SIZE(imports) || !enter()) return NOT_MINE;
-  PyObject *lane = is_usable(self) ? free_lane(self->device) : NULL;
-  if (lane) {
-    put(lane, Lane_owner, Py_NewRef(engine.held));
+  PyObject *ours = is_usable(self) ? free_copy_stream(self->device) : NULL;
+  if (ours) {
+    put(ours, CopyStream_owner, Py_NewRef(engine.held));
     calls->users++;
   }
   leave();
-  if (!lane) return NOT_MINE;
-  void *stream = (void *)(uintptr_t)PyLong_AsUnsignedLongLong(get(lane, Lane_stream));
+  if (!ours) return NOT_MINE;
+  void *stream = (void *)(uintptr_t)PyLong_AsUnsignedLongLong(get(ours, CopyStream_stream));
   uintptr_t there = base + self->start, here = (uintptr_t)self->host;
   int status = -1;
-  Py_INCREF(lane);
+  Py_INCREF(ours);
   Py_INCREF(calls);
   Py_BEGIN_ALLOW_THREADS
   int mode = begin_relaxed(calls);
@@ -293,9 +293,9 @@ static enum answer copy_natively(const struct move *self, uintptr_t base) {
   }
   Py_END_ALLOW_THREADS
   calls->users--;
-  put(lane, Lane_owner, Py_NewRef(Py_None));
+  put(ours, CopyStream_owner, Py_NewRef(Py_None));
   Py_DECREF(calls);
-  Py_DECREF(lane);
+  Py_DECREF(ours);
   return status ? NOT_MINE : TAKEN;
 }
 

@@ -239,7 +239,7 @@ def case_a_copy_that_fails_is_repeated_by_python_m1(device):
     device.queue.copy(buffer, pinned).wait()
     assert not sim.fail_none()
     assert pinned.map().tolist() == expected
-    assert len(device._lanes) == 1
+    assert len(device._copy_streams) == 1
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hal._commands.hazards import Access, Extents, Hazards
+from hal._commands.hazards import Access, Hazards, RangeSet
 from hal._commands.lowering import CommandOrder, lower
 from hal._commands.parts import cut, narrow
 
@@ -289,7 +289,7 @@ def test_extents_know_every_byte(ranges, start, size):
     """Whether a range meets any of others, against sets of bytes."""
     pairs = [(first, first + length) for first, length in ranges]
     everything = {byte for first, stop in pairs for byte in range(first, stop)}
-    extents = Extents(pairs)
+    extents = RangeSet(pairs)
     assert bool(extents) == bool(everything)
     assert extents.meet(start, start + size) == bool(everything & set(range(start, start + size)))
     moved = {byte for first, stop in extents.shifted(5, 20) for byte in range(first, stop)}

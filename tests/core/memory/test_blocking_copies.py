@@ -273,7 +273,7 @@ def test_a_ctrl_c_ends_it_between_two_parts_o3(staged):
             buffer.numpy()
         assert probe.calls["copy_to_host"] == 3
         assert probe.calls["synchronize_stream"] == count
-    assert [lane.used for lane in device._lanes] == [None]
+    assert [ours.used for ours in device._copy_streams] == [None]
     assert (buffer.numpy() == some(MANY)).all()
 
 
@@ -290,7 +290,7 @@ def test_a_ctrl_c_anywhere_leaves_nothing_o3(staged):
             assert probe.live()["stream"] == 4, interrupts.places
             if not interrupts.places:
                 break
-    assert [lane.used for lane in device._lanes] == [None]
+    assert [ours.used for ours in device._copy_streams] == [None]
     assert device.close(LIMIT) == ()
     assert probe.live() == {}
 
@@ -304,8 +304,8 @@ def test_closing_waits_for_a_copy_that_a_ctrl_c_left_under_way_q6(staged, is_los
         probe.fail_call(number, KeyboardInterrupt(), ("synchronize_stream",))
     with pytest.raises(KeyboardInterrupt):
         buffer.numpy()
-    (lane,) = device._lanes
-    assert lane.used is not None
+    (ours,) = device._copy_streams
+    assert ours.used is not None
     waited = probe.calls["synchronize_stream"]
     if is_lost:
         probe.fail_call(1, OperationError("injected"), ("synchronize_stream",))

@@ -69,7 +69,7 @@ class _WrongResultError(Exception):
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Outcome:
+class CheckOutcome:
     """The outcome of one check.
 
     It is absent if the device declares no such feature, or has no call table, and skipped if a
@@ -83,7 +83,7 @@ class Outcome:
     next_step: str = ""  # what to do about a failure
 
 
-def examine(spec: str, note: Callable[[str], object] = lambda _: None) -> Iterator[Outcome]:
+def examine(spec: str, note: Callable[[str], object] = lambda _: None) -> Iterator[CheckOutcome]:
     """Open a device, make every check on it, close it; yield each outcome.
 
     `note` is called with the name of each check before it begins. Blocks for
@@ -100,15 +100,15 @@ def examine(spec: str, note: Callable[[str], object] = lambda _: None) -> Iterat
         return
     device = opened[0]
     if device._context.calls is None:  # noqa: SLF001 - nobody else asks
-        yield Outcome("calls", "absent", reason=_NO_CALLS)
+        yield CheckOutcome("calls", "absent", reason=_NO_CALLS)
     stopped = ""
     try:
         for name, (feature, check) in CHECKS.items():
             if feature and feature not in device.features:
                 reason = f"the device does not declare the feature {feature!r}"
-                yield Outcome(name, "absent", reason=reason)
+                yield CheckOutcome(name, "absent", reason=reason)
             elif stopped:
-                yield Outcome(name, "skipped", reason=stopped)
+                yield CheckOutcome(name, "skipped", reason=stopped)
             else:
                 note(name)
                 outcome = _outcome(name, device.backend, lambda check=check: check(device))  # type: ignore[misc]
@@ -122,7 +122,7 @@ def examine(spec: str, note: Callable[[str], object] = lambda _: None) -> Iterat
         yield closed
 
 
-def _outcome(name: str, backend: str, work: Callable[[], object]) -> Outcome:
+def _outcome(name: str, backend: str, work: Callable[[], object]) -> CheckOutcome:
     """Call `work`; return its outcome."""
     start = time.perf_counter()
     reason = next_step = ""
@@ -135,7 +135,7 @@ def _outcome(name: str, backend: str, work: Callable[[], object]) -> Outcome:
         kinds = (step for kind, step in _NEXT_STEPS if isinstance(error, kind))
         next_step = next(kinds, _NEXT_STEP).format(backend=backend)
     seconds = time.perf_counter() - start
-    return Outcome(name, "failed" if reason else "passed", seconds, reason, next_step)
+    return CheckOutcome(name, "failed" if reason else "passed", seconds, reason, next_step)
 
 
 def _one_line(error: Exception) -> str:

@@ -10,7 +10,7 @@ from rich.markup import escape
 
 import hal
 from hal._base import speedups
-from hal._cli.checks import Outcome, examine
+from hal._cli.checks import CheckOutcome, examine
 from hal._cli.terminal import console, progress, write_json
 
 _STYLES: Final = {"passed": "green", "failed": "bold red", "absent": "dim", "skipped": "yellow"}
@@ -102,7 +102,7 @@ def doctor(
         raise typer.Exit(1)
 
 
-def _show_device(out: Console, spec: str, title: str, outcomes: list[Outcome]) -> None:
+def _show_device(out: Console, spec: str, title: str, outcomes: list[CheckOutcome]) -> None:
     out.print(f"[bold]{escape(spec)}[/] {escape(title)}".rstrip(), soft_wrap=True)
     for outcome in outcomes:
         status = f"[{_STYLES[outcome.status]}]{outcome.status:<8}[/]"

@@ -44,7 +44,7 @@ def measure(device: hal.Device, seconds: float) -> Iterator[tuple[str, Callable[
     A row takes samples for `seconds`, and at least `_FEWEST`. The work of a
     submission is one fill of 256 bytes.
     """
-    timeline = _Timeline(device)
+    timeline = _TimelineSamples(device)
     for name, sample in (
         ("submit", timeline.submit),
         ("chain of 1000, a step", timeline.chain),
@@ -74,7 +74,7 @@ def _row(name: str, unit: str, sample: Callable[[], float], seconds: float) -> R
     return Row(name, unit, statistics.median(found), deciles[0], deciles[-1], len(found))
 
 
-class _Timeline:
+class _TimelineSamples:
     """Samples of the timeline, in microseconds per operation."""
 
     def __init__(self, device: hal.Device) -> None:

@@ -7,7 +7,7 @@ from typing import Any, Final, TypeAlias
 
 import numpy as np
 
-from hal._commands.hazards import END, Access, Extents
+from hal._commands.hazards import END, Access, RangeSet
 from hal._commands.nodes import COPIES, Command
 from hal._commands.slots import DIRECT, SlotRule, Slots
 from hal._kernels.output import Output
@@ -203,8 +203,8 @@ class _Apart:
                 if writes:
                     written[memory].append((start, stop))
         # The last one is `DIRECT`.
-        self._touched = [Extents(each) for each in touched]
-        self._written = [Extents(each) for each in written]
+        self._touched = [RangeSet(each) for each in touched]
+        self._written = [RangeSet(each) for each in written]
 
     def ranges(self, memory: int) -> tuple[tuple[int, int], ...]:
         """Return the bytes of a memory that the commands touch."""

@@ -32,7 +32,7 @@ _SOURCE = -2
 """The places of a collective's operands."""
 
 
-class _Spot(NamedTuple):
+class _OperandSpot(NamedTuple):
     """The bytes of an operand: from `start` on, of a storage or of the buffer bound to a slot."""
 
     memory: Storage | int
@@ -49,8 +49,8 @@ class CollectiveNode(NamedTuple):
     launch: object
     step: CollectiveStep
     dtype: np.dtype[Any] | None
-    source: _Spot | None
-    target: _Spot | None
+    source: _OperandSpot | None
+    target: _OperandSpot | None
 
 
 def collective(
@@ -66,7 +66,7 @@ def collective(
     """Check an operation of a group; see `Queue.all_reduce` and its siblings."""
     member = check_group(device, group, kind, "this command")
 
-    def find(device: DeviceCore, thing: Any, what: str, rights: int) -> _Spot:  # noqa: ANN401
+    def find(device: DeviceCore, thing: Any, what: str, rights: int) -> _OperandSpot:  # noqa: ANN401
         _, memory, base, kept = check_place(device, slots, thing, what, rights)
         start, size = thing._offset, thing._size
         if start + size >= END:
@@ -76,7 +76,7 @@ def collective(
             )
         alignment = thing._dtype.itemsize
         place = Operand(memory, base, size, _SOURCE, alignment, rights)
-        return _Spot(memory if kept is None else kept, start, size, thing._dtype, place)
+        return _OperandSpot(memory if kept is None else kept, start, size, thing._dtype, place)
 
     step, dtype, given, taken = check(device, member, kind, source, target, op, root, find)
     batch = member.check(step)
@@ -139,7 +139,7 @@ class Gathering:
         return GroupLaunch(queue, work, tuple(used))
 
     def _region(
-        self, spot: _Spot, table: Table | LateTable, storages: Sequence[Any]
+        self, spot: _OperandSpot, table: Table | LateTable, storages: Sequence[Any]
     ) -> GroupRegion:
         """Return the memory of an operand."""
         memory, start = spot.memory, spot.start

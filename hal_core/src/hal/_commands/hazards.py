@@ -27,7 +27,7 @@ class Access(NamedTuple):
     writes: bool
 
 
-class _Segment:
+class _HazardRange:
     """The last writer of a range of bytes, and its readers since."""
 
     __slots__ = ("readers", "writer")
@@ -37,14 +37,14 @@ class _Segment:
         self.readers = readers
 
 
-class _Memory:
+class _HazardMap:
     """The segments of one memory, in order; each ends where the next one starts."""
 
     __slots__ = ("segments", "starts")
 
     def __init__(self) -> None:
         self.starts = [0]
-        self.segments = [_Segment(-1, [])]
+        self.segments = [_HazardRange(-1, [])]
 
     def _split(self, place: int) -> int:
         """Have a segment start at a place; return its index."""
@@ -53,7 +53,7 @@ class _Memory:
         if index == len(starts) or starts[index] != place:
             before = segments[index - 1]
             starts.insert(index, place)
-            segments.insert(index, _Segment(before.writer, before.readers[:]))
+            segments.insert(index, _HazardRange(before.writer, before.readers[:]))
         return index
 
     def read(self, start: int, stop: int, reader: int, covered: int) -> None:
@@ -71,7 +71,7 @@ class _Memory:
         """Note a writer: later users of the bytes need to know no other one."""
         first, last = self._split(start), self._split(stop)
         self.starts[first:last] = [start]
-        self.segments[first:last] = [_Segment(writer, [])]
+        self.segments[first:last] = [_HazardRange(writer, [])]
 
 
 class Hazards:
@@ -83,7 +83,7 @@ class Hazards:
     __slots__ = ("_base", "_limit", "_memories", "_next", "_reach")
 
     def __init__(self) -> None:
-        self._memories: dict[int, _Memory] = {}
+        self._memories: dict[int, _HazardMap] = {}
         self._next = 0
         self._base = 0  # subtracted from numbers, so that bit sets stay short
         # Per command that may still be a predecessor: bits for itself and every ancestor
@@ -108,7 +108,7 @@ class Hazards:
         self._reach[number] = covered
         # Its own writes replace its reads.
         for memory, start, stop, writes in sorted(accesses, key=lambda access: access.writes):
-            kept = self._memories.setdefault(memory, _Memory())
+            kept = self._memories.setdefault(memory, _HazardMap())
             if writes:
                 kept.write(start, stop, number)
             else:
@@ -150,7 +150,7 @@ class Hazards:
         self._limit = 2 * len(alive) + _SWEEP
 
 
-class Extents:
+class RangeSet:
     """The bytes of one memory that a recording reads or writes, merged."""
 
     __slots__ = ("_starts", "_stops")

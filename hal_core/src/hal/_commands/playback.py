@@ -34,7 +34,7 @@ _PLAIN: Final = (LaunchNode, FillNode)
 """Nodes whose calls never block: a copy's may."""
 
 
-class _Execution(Replay):
+class _StreamReplay(Replay):
     """One execution of a recording on a stream."""
 
     __slots__ = ("_playback", "replica", "table")
@@ -204,7 +204,7 @@ class Playback:
             lease = Lease()
             return (self._launch, (table, lease), (resources, lease)), False
         bound = table if self._uses.count else None
-        return (_Execution(self, bound, len(self._functions)), (), resources), False
+        return (_StreamReplay(self, bound, len(self._functions)), (), resources), False
 
     def _moves(self, storages: Sequence[Any]) -> frozenset[int]:
         """Return the commands that are copies from host to host with these bindings."""
@@ -216,7 +216,7 @@ class Playback:
             ]
         )
 
-    def replay(self, execution: _Execution, stream: int, start: int, end: int) -> None:
+    def replay(self, execution: _StreamReplay, stream: int, start: int, end: int) -> None:
         """Make the native calls of the commands from `start` to `end` on a stream."""
         replica = execution.replica
         if replica is None:
@@ -354,4 +354,4 @@ class Playback:
 def go_on(stream: int, playback: Playback, start: int) -> None:
     """Make the calls from `start` on of a recording without slots that C has begun."""
     count = len(playback._functions)
-    playback.replay(_Execution(playback, None, count), stream, start, count)
+    playback.replay(_StreamReplay(playback, None, count), stream, start, count)

@@ -31,7 +31,7 @@ _pack_direct: Final = struct.Struct("=Q3I3IQ").pack
 """``struct direct`` of rebind.c."""
 _DIRECT_GRID: Final = 8
 
-_Slot = tuple[str, Any, int, int, int]
+_SlotEntry = tuple[str, Any, int, int, int]
 _Patch = tuple[int, int, int, int, int, int]
 
 
@@ -42,7 +42,7 @@ class RebindPlan:
 
     def __init__(
         self,
-        slots: tuple[_Slot, ...],
+        slots: tuple[_SlotEntry, ...],
         uses: SlotUses,
         commands: Sequence[int],
         ranges: tuple[tuple[int, int], ...] | None,
@@ -117,7 +117,7 @@ def plan_of(rules: SlotRules, uses: SlotUses, nodes: Sequence[Node]) -> RebindPl
     return RebindPlan(slots, uses, commands, ranges)
 
 
-def _described(rules: SlotRules, slot: int) -> _Slot:
+def _described(rules: SlotRules, slot: int) -> _SlotEntry:
     """Return codes, the dtypes that surely fit, bytes, alignment and rights of a slot."""
     rule = rules.slots[slot]
     numbers = rule.numbers

@@ -33,7 +33,7 @@ from hal._engine.timelines import Timeline, Timepoint, Waiters
 from hal._kernels.executable import Kernel
 from hal._kernels.launch_shape import MAX_GRID
 from hal._memory import blocking
-from hal._memory.blocking import Lane
+from hal._memory.blocking import CopyStream
 from hal._memory.blocks import ALIGNMENT, ASYNC, GONE, NO_BUCKET, Block, BlockLease
 from hal._memory.books import Books
 from hal._memory.core import DeviceCore
@@ -61,7 +61,7 @@ _CLASSES: Final[tuple[type, ...]] = (
         Heap,
         Instance,
         InstancePool,
-        Lane,
+        CopyStream,
         FillNode,
         HostCopyNode,
         LaunchNode,

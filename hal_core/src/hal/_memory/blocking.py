@@ -37,7 +37,7 @@ _Request: TypeAlias = "tuple[Storage, int, NDArray[Any], Callable[..., object]]"
 """A storage, the first byte in it, the array, and the primitive that copies."""
 
 
-class Lane:
+class CopyStream:
     """A stream, the step of the call that it belongs to, and what the copy on it uses.
 
     An interrupt leaves the latter two: the copy may go on, and the next call waits for it.
@@ -66,7 +66,7 @@ def write(device: DeviceCore, storage: Storage, start: int, host: NDArray[Any]) 
 
 
 def held_step() -> CallStep:
-    """Return a step that never ends: the owner of a lane on which C copies."""
+    """Return a step that never ends: the owner of a copy stream on which C copies."""
     step = CallStep()
     step.mark.acquire()
     return step
@@ -74,15 +74,15 @@ def held_step() -> CallStep:
 
 def close(device: DeviceCore) -> None:
     """Destroy the streams; no thread is in a call. Does nothing on a lost context."""
-    context, lanes = device._context, device._lanes
-    while lanes:
-        lane = lanes[-1]
-        if lane.used is not None and context.lost is None:
+    context, streams = device._context, device._copy_streams
+    while streams:
+        ours = streams[-1]
+        if ours.used is not None and context.lost is None:
             with contextlib.suppress(DeviceLostError):  # closing goes on
-                context.finish(lane.stream)
-        lanes.pop()  # first: a Ctrl-C leaks the stream, and destroys none twice
-        if lane.stream and context.lost is None:
-            context.end_all(context.native.destroy_stream, [lane.stream])
+                context.finish(ours.stream)
+        streams.pop()  # first: a Ctrl-C leaks the stream, and destroys none twice
+        if ours.stream and context.lost is None:
+            context.end_all(context.native.destroy_stream, [ours.stream])
 
 
 def _move(step: CallStep, device: DeviceCore, request: _Request) -> None:
@@ -96,7 +96,7 @@ def _move(step: CallStep, device: DeviceCore, request: _Request) -> None:
         if context.lost is not None:
             raise fresh(context.lost)
         step.contexts = (context,)  # nothing is freed before the step is done
-        lane = _take(device, step) if seen is None else None
+        ours = _take(device, step) if seen is None else None
     place = storage.address
     if place is None:
         raise no_address(storage, OperationError)
@@ -108,61 +108,61 @@ def _move(step: CallStep, device: DeviceCore, request: _Request) -> None:
     place = (place if seen is None else seen) + start
     target, source = (array, place) if copy is device._copy_to_host else (place, array)
     size = host.nbytes
-    if lane is not None:
+    if ours is not None:
         heap = device._heap
         # An imported array must stay pinned meanwhile.
         imported = heap.find_import(array, size) if heap.books.imports else None
-        _copy(context, lane, copy, target, source, size, (host, storage, view, imported))
+        _copy(context, ours, copy, target, source, size, (host, storage, view, imported))
         return
     for done in range(0, size, PART):
         ctypes.memmove(target + done, source + done, min(PART, size - done))
 
 
-def _take(device: DeviceCore, step: CallStep) -> Lane:
-    """Return a lane that no call uses any more; under the lock."""
-    for lane in device._lanes:
-        owner = lane.owner
+def _take(device: DeviceCore, step: CallStep) -> CopyStream:
+    """Return a copy stream that no call uses any more; under the lock."""
+    for ours in device._copy_streams:
+        owner = ours.owner
         if owner is None or owner is step or not owner.mark.locked():
             break
     else:
-        lane = Lane()
-        device._lanes.append(lane)
-    lane.owner = step
-    return lane
+        ours = CopyStream()
+        device._copy_streams.append(ours)
+    ours.owner = step
+    return ours
 
 
 def _copy(
     context: DeviceContext,
-    lane: Lane,
+    ours: CopyStream,
     copy: Callable[..., object],
     target: int,
     source: int,
     size: int,
     used: object,
 ) -> None:
-    """Have the driver copy on a lane's stream."""
+    """Have the driver copy on a stream of ours."""
     native = context.native
     try:
         native.bind()
-        if lane.used is not None:
-            context.finish(lane.stream)  # the call was interrupted
-        if not lane.stream:
-            lane.stream = native.create_stream()
-        lane.used = used
+        if ours.used is not None:
+            context.finish(ours.stream)  # the call was interrupted
+        if not ours.stream:
+            ours.stream = native.create_stream()
+        ours.used = used
         done = 0
         while size - done > PART:
-            native.copy_and_wait(copy, lane.stream, target + done, source + done, PART)
+            native.copy_and_wait(copy, ours.stream, target + done, source + done, PART)
             done += PART
-        native.copy_and_wait(copy, lane.stream, target + done, source + done, size - done)
+        native.copy_and_wait(copy, ours.stream, target + done, source + done, size - done)
     except DeviceLostError as error:
         context.lose(error)
         raise
     except BaseException as error:
-        if lane.used is not None:
-            context.finish(lane.stream)  # the copy may go on
-            lane.used = None
+        if ours.used is not None:
+            context.finish(ours.stream)  # the copy may go on
+            ours.used = None
         if isinstance(error, Exception):
             raise as_failure(error, "it copied") from None
         raise
-    lane.used = None
-    lane.owner = None
+    ours.used = None
+    ours.owner = None

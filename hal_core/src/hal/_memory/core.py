@@ -8,7 +8,7 @@ from weakref import ref
 
 from hal._engine.context import DeviceContext
 from hal._engine.external import External
-from hal._memory.blocking import Lane
+from hal._memory.blocking import CopyStream
 from hal._memory.heap import Heap
 from hal._memory.settings import MemorySettings
 from hal._memory.staging import Staging
@@ -32,12 +32,12 @@ class DeviceCore:
         "_context",
         "_copy",
         "_copy_from_host",
+        "_copy_streams",
         "_copy_to_host",
         "_external",
         "_fill",
         "_heap",
         "_instances",
-        "_lanes",
         "_launch",
         "_launch_indirect",
         "_name",
@@ -77,7 +77,7 @@ class DeviceCore:
             staging = min(staging, settings.memory_limit // 4)
         self._staging = Staging(context, self._heap, staging)
         # Streams of calls that block by themselves
-        self._lanes: list[Lane] = []
+        self._copy_streams: list[CopyStream] = []
         self._external = External(context)
         # Contexts of the devices whose memory kernels may use, besides ours
         self._access: frozenset[DeviceContext] = frozenset()

@@ -41,7 +41,7 @@ _LOOK_SECONDS: Final = 0.1
 """How often a waiter for a slot checks whether the device was lost."""
 
 
-class _Slot:
+class _StagingSlot:
     """A piece of pinned memory and the stream that copies it."""
 
     __slots__ = ("address", "memory", "native_address", "stream")
@@ -60,7 +60,7 @@ class _SlotRequest:
 
     def __init__(self) -> None:
         self.gate = sync.Gate()
-        self.slot: _Slot | None = None
+        self.slot: _StagingSlot | None = None
 
 
 class Staging:
@@ -85,7 +85,7 @@ class Staging:
         self._size = max(size // _SLOTS & -_ALIGNMENT, _ALIGNMENT)
         # A leaf: guards the following fields; no native call is made under it.
         self._lock = sync.Lock()
-        self._free: list[_Slot] = []
+        self._free: list[_StagingSlot] = []
         self._waiting: deque[_SlotRequest] = deque()
         self._count = 0  # slots that exist or are being made
         self._active = 0  # operations under way
@@ -99,7 +99,7 @@ class Staging:
         Blocks until they are there. Raises what `fill` and the native calls
         raise, once no copy is under way any more.
         """
-        busy: deque[_Slot] = deque()
+        busy: deque[_StagingSlot] = deque()
         native = self._context.native
         with self._operation(busy):
             for done in range(0, size, self._size):
@@ -115,11 +115,11 @@ class Staging:
 
         Otherwise like `write`.
         """
-        busy: deque[_Slot] = deque()
+        busy: deque[_StagingSlot] = deque()
         with self._operation(busy):
             self._read(address, size, drain, busy)
 
-    def _read(self, address: int, size: int, drain: Mover, busy: deque[_Slot]) -> None:
+    def _read(self, address: int, size: int, drain: Mover, busy: deque[_StagingSlot]) -> None:
         native = self._context.native
         asked = done = 0
         while done < size:
@@ -161,7 +161,7 @@ class Staging:
             self._count -= len(slots)
         self._destroy(slots)
 
-    def _destroy(self, slots: list[_Slot]) -> None:
+    def _destroy(self, slots: list[_StagingSlot]) -> None:
         native = self._context.native
         self._heap.stage(-self._size * len(slots))
         if self._context.lost is None and slots:
@@ -181,7 +181,7 @@ class Staging:
             self._fetching = False
 
     @contextlib.contextmanager
-    def _operation(self, busy: deque[_Slot]) -> Iterator[None]:
+    def _operation(self, busy: deque[_StagingSlot]) -> Iterator[None]:
         """Count an operation; at its end wait for its copies, whatever happens."""
         with self._lock:
             self._active += 1
@@ -201,7 +201,7 @@ class Staging:
             while busy:  # of a lost device
                 self._give(busy.popleft())
 
-    def _take(self, busy: deque[_Slot]) -> _Slot:
+    def _take(self, busy: deque[_StagingSlot]) -> _StagingSlot:
         """Return a slot, the operation's own oldest one if need be, once its copy has ended."""
         slot = self._next(busy)
         while slot is None:
@@ -209,7 +209,7 @@ class Staging:
             slot = self._next(busy)
         return slot
 
-    def _next(self, busy: deque[_Slot]) -> _Slot | None:
+    def _next(self, busy: deque[_StagingSlot]) -> _StagingSlot | None:
         """Return a slot, or None if the operation must give back one of its own first."""
         while True:
             waiter = None
@@ -231,7 +231,7 @@ class Staging:
             if slot is not None or busy:
                 return slot
 
-    def _make(self, *, alone: bool) -> _Slot | None:
+    def _make(self, *, alone: bool) -> _StagingSlot | None:
         """Return a new slot, already counted; without memory another one's, or None."""
         native, memory = self._context.native, MemoryType.HOST
         try:
@@ -246,7 +246,7 @@ class Staging:
                 if host_address is None:
                     message = "the driver does not say where the host sees pinned memory"
                     raise OperationError(message)  # noqa: TRY301
-                return _Slot(address, host_address, self._size, native.create_stream())
+                return _StagingSlot(address, host_address, self._size, native.create_stream())
             except BaseException:
                 native.free(address, memory)
                 self._heap.stage(-self._size)
@@ -281,7 +281,7 @@ class Staging:
             self._heap.stage(-self._size)
             raise
 
-    def _stand_in_line(self, waiter: _SlotRequest) -> _Slot | None:
+    def _stand_in_line(self, waiter: _SlotRequest) -> _StagingSlot | None:
         """Wait for a slot; None if the caller should try to make one."""
         while not waiter.gate.wait(_LOOK_SECONDS):
             lost = self._context.lost
@@ -303,12 +303,12 @@ class Staging:
             message = f"{self._context.name} is closed; open it again with hal.create_device"
             raise ClosedError(message)
 
-    def _finish_oldest(self, busy: deque[_Slot]) -> None:
+    def _finish_oldest(self, busy: deque[_StagingSlot]) -> None:
         """Wait for an operation's oldest copy and give its slot back."""
         self._context.finish(busy[0].stream)
         self._give(busy.popleft())
 
-    def _give(self, slot: _Slot) -> None:
+    def _give(self, slot: _StagingSlot) -> None:
         """Give a slot to the longest waiter, or back to the ring."""
         with self._lock:
             waiter = self._waiting.popleft() if self._waiting else None

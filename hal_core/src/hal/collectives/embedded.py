@@ -34,7 +34,7 @@ _Key: TypeAlias = "tuple[int, int, int]"
 """A number, and the two ranks of a message; -1 and -1 for all."""
 
 
-class _Part:
+class _RankSubmission:
     """One submission of a rank, which ends with the last of its operations."""
 
     __slots__ = ("_finish", "_left", "_lock")
@@ -60,7 +60,7 @@ class _Meeting:
 
     def __init__(self, needed: tuple[int, ...]) -> None:
         self.needed = needed
-        self.came: dict[int, tuple[Collective, _Part]] = {}
+        self.came: dict[int, tuple[Collective, _RankSubmission]] = {}
 
 
 class World:
@@ -77,7 +77,7 @@ class World:
 
     def come(self, rank: int, work: Sequence[Collective], finish: _Finish) -> None:
         """Have a rank come to its operations; do those whose last it is."""
-        part = _Part(len(work), finish)
+        part = _RankSubmission(len(work), finish)
         ready: list[_Meeting] = []
         failure: CollectiveError | None = None
         with self.lock:
@@ -94,7 +94,7 @@ class World:
             self._do(meeting)
 
     def _enter(
-        self, rank: int, work: Collective, part: _Part, ready: list[_Meeting]
+        self, rank: int, work: Collective, part: _RankSubmission, ready: list[_Meeting]
     ) -> CollectiveError | None:
         """Have a rank come to one operation; return the error if it is another than the others'."""
         step = work.step

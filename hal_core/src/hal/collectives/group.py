@@ -40,7 +40,7 @@ _MOST: Final = 2**31 - 1
 _ALL: Final = (-1, False)
 
 
-class _Batch:
+class _OpenBatch:
     """The launch that a thread fills inside ``with group.batch()``."""
 
     __slots__ = ("launch", "thread")
@@ -104,7 +104,7 @@ class Group(Participant):
         self._records: deque[CollectiveStep] = deque(maxlen=RECORDS)
         self._broken: CollectiveError | None = None
         self._closed = False
-        self._batch: _Batch | None = None
+        self._batch: _OpenBatch | None = None
         self._generation = 0
         # Of the C extension: what it remembers of `call_for`, and the status of a call that failed
         self._direct: dict[tuple[object, ...], object] | None = {} if native.on_stream else None
@@ -185,7 +185,7 @@ class Group(Participant):
             batch = self._batch
             return batch if batch is not None and batch.thread == threading.get_ident() else None
 
-    def _collect(self, batch: _Batch, launch: Launch) -> Launch:
+    def _collect(self, batch: _OpenBatch, launch: Launch) -> Launch:
         """Add an operation to the open batch; return the launch of that."""
         self._live()
         first = batch.launch
@@ -293,7 +293,7 @@ class Group(Participant):
             self._live()
             if self._batch is not None:
                 raise InvalidArgumentError(f"a batch of {self._name} is open already; end it first")
-            self._batch = batch = _Batch()
+            self._batch = batch = _OpenBatch()
         try:
             yield
         except BaseException as error:

@@ -12,7 +12,7 @@ import hal
 from hal.arguments import as_int, memory_hint
 from hal.errors import ArgumentTypeError, HalError, InvalidArgumentError
 from hal.flow.modes import MemoryMode, check_mode, is_read_only
-from hal.flow.tracking import Access, History, part_of
+from hal.flow.tracking import History, TrackedAccess, part_of
 from hal.protocols import Signals, Waits
 
 _naming: Final = threading.RLock()
@@ -107,12 +107,12 @@ class TrackedBuffer:
         self.stop = start + raw.size
         self.shape = raw.shape if shape is None else shape
         self.part = part_of(history, start, self.stop)
-        self.reading: Access = (history, self.part, False)
+        self.reading: TrackedAccess = (history, self.part, False)
         self.name = name
         self.mode = mode
         if is_read_only(mode):
             history = history.refused(lambda: check_mode(repr(name), mode))
-        self.writing: Access = (history, self.part, True)
+        self.writing: TrackedAccess = (history, self.part, True)
 
     @property
     def size(self) -> int:

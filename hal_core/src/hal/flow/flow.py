@@ -14,7 +14,7 @@ from hal.flow.merging import MergeBuffer
 from hal.flow.pipelines import Pipeline
 from hal.flow.recordings import Recording, bound_accesses, kernel_arguments
 from hal.flow.scheduler import AnyDevice, QueueName, TraceFunction, doubt, index_of
-from hal.flow.tracking import Access, History, part_of
+from hal.flow.tracking import History, TrackedAccess, part_of
 from hal.protocols import Bindings, Signals, Waits
 
 
@@ -169,7 +169,7 @@ class Flow(Copies):
         parameters that are only read, `writes` those that are written whatever
         their type says. Memory that a kernel finds in another way is not tracked.
         """
-        accesses: list[Access] = []
+        accesses: list[TrackedAccess] = []
         given, used = kernel_arguments(kernel, args, reads, writes)
         for key, value, is_written in used:
             given[key] = self._use(value, kernel, accesses, is_written=is_written)
@@ -230,7 +230,7 @@ class Flow(Copies):
         if not isinstance(recorded, hal.CommandBuffer):
             message = f"execute takes a recording (flow.record()), not {type(commands).__name__}"
             raise ArgumentTypeError(message)
-        accesses: list[Access] = []
+        accesses: list[TrackedAccess] = []
         table = bound_accesses(self, commands, bindings, reads, writes, accesses)
         lanes = self._lanes.get(recorded.device) or self.lanes_of(recorded.device)
         lane = lanes.compute if queue is None else self.queue_of(queue, lanes)
@@ -279,7 +279,7 @@ class Flow(Copies):
         device unless given. The operation takes `TrackedBuffer.raw`.
         """
         as_function(function, "submit")
-        accesses: list[Access] = []
+        accesses: list[TrackedAccess] = []
         for is_written, buffers in ((False, reads), (True, writes)):
             for buffer in as_items(buffers, "submit: reads and writes are lists of buffers"):
                 self.check(buffer, "submit")
@@ -315,7 +315,7 @@ class Flow(Copies):
         block: int | Sequence[int] | None,
         args: Any,  # noqa: ANN401 - with raw buffers
         shared_memory: int | None,
-        accesses: Sequence[Access],
+        accesses: Sequence[TrackedAccess],
         lane: hal.Queue,
         wait: Waits,
         signal: Signals,
@@ -340,7 +340,7 @@ class Flow(Copies):
         self,
         value: Any,  # noqa: ANN401 - checked here
         kernel: hal.Kernel,
-        accesses: list[Access],
+        accesses: list[TrackedAccess],
         *,
         is_written: bool,
     ) -> hal.Buffer:

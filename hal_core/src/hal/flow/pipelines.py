@@ -14,7 +14,7 @@ from hal.arguments import as_int, as_mapping, as_seconds, shown
 from hal.errors import ArgumentTypeError, ClosedError, HalError, InvalidArgumentError
 from hal.flow.buffers import TrackedBuffer
 from hal.flow.recordings import Recording, bound, direct_accesses
-from hal.flow.tracking import Access, Lanes
+from hal.flow.tracking import Lanes, TrackedAccess
 from hal.flow.transfers import Transfers
 
 _DEEPEST: Final = 1024
@@ -180,7 +180,7 @@ class Pipeline:
         self,
         mine: BufferSet,
         table: Sequence[Any],
-        accesses: Sequence[Access],
+        accesses: Sequence[TrackedAccess],
         inputs: Mapping[int, Any],
         outputs: Mapping[int, object],
     ) -> list[hal.Submission]:
@@ -211,7 +211,7 @@ class Pipeline:
         return operation
 
     def _execute(
-        self, mine: BufferSet, table: Sequence[Any], accesses: Sequence[Access]
+        self, mine: BufferSet, table: Sequence[Any], accesses: Sequence[TrackedAccess]
     ) -> hal.Submission:
         """Execute the recording, behind all uses of the set."""
         compute, commands = self._lanes.compute, self.recording.commands

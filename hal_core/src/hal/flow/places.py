@@ -32,7 +32,7 @@ _TrackedRange: TypeAlias = tuple[int, int, weakref.ref[Tracked]]
 _lock: Final = threading.Lock()
 
 
-class Places:
+class AddressMap:
     """The tracked memory of one device. Any thread may use it.
 
     Memory without an address yet, from `Queue.alloca`, is identified by its buffer
@@ -149,13 +149,13 @@ def _tracked(reference: weakref.ref[Tracked]) -> hal.Buffer | None:
     return None if raw is None or raw.closed else raw
 
 
-_of: Final[WeakKeyDictionary[hal.Device, Places]] = WeakKeyDictionary()
+_of: Final[WeakKeyDictionary[hal.Device, AddressMap]] = WeakKeyDictionary()
 
 
-def places_of(device: hal.Device) -> Places:
+def places_of(device: hal.Device) -> AddressMap:
     """Return the tracked memory of a device, the same for all flows."""
     with _lock:
         found = _of.get(device)
         if found is None:
-            found = _of[device] = Places()
+            found = _of[device] = AddressMap()
         return found

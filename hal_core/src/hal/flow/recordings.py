@@ -15,7 +15,7 @@ from hal.arguments import as_int, as_items, as_mapping, as_names, shown
 from hal.errors import ArgumentTypeError, InvalidArgumentError
 from hal.flow.buffers import TrackedBuffer
 from hal.flow.scheduler import AnyDevice, Scheduler, index_of
-from hal.flow.tracking import Access
+from hal.flow.tracking import TrackedAccess
 from hal.protocols import Bindings
 
 _BINDINGS: Final = (
@@ -55,7 +55,7 @@ class Recording:
         self.commands: Final = commands
         self.uses = [_UNUSED if kind == "buffer" else _NUMBER for kind in commands.slots.kinds]
         self.read_first: set[int] = set()
-        self.direct: list[Access] = []
+        self.direct: list[TrackedAccess] = []
 
     @property
     def slots(self) -> Sequence[hal.Slot]:
@@ -302,7 +302,7 @@ def bound_accesses(
     bindings: Bindings,
     reads: Iterable[int],
     writes: Iterable[int],
-    accesses: list[Access],
+    accesses: list[TrackedAccess],
 ) -> list[Any] | dict[int, object]:
     """Return the raw buffers and numbers to bind, and add an execution's accesses to them."""
     if isinstance(commands, Recording):
@@ -331,7 +331,7 @@ def bound_accesses(
     ]
 
 
-def direct_accesses(scheduler: Scheduler, recording: Recording) -> list[Access]:
+def direct_accesses(scheduler: Scheduler, recording: Recording) -> list[TrackedAccess]:
     """Return the accesses to buffers that were recorded directly; raise if one is closed."""
     for access in recording.direct:
         if access[0].raw is None:
@@ -340,7 +340,7 @@ def direct_accesses(scheduler: Scheduler, recording: Recording) -> list[Access]:
 
 
 def bound(
-    scheduler: Scheduler, index: int, given: object, use: int, accesses: list[Access]
+    scheduler: Scheduler, index: int, given: object, use: int, accesses: list[TrackedAccess]
 ) -> object:
     """Return the raw buffer, or the number, to bind, and add the accesses to it."""
     if use == _NUMBER or isinstance(given, hal.Output):  # an output is one run's own

@@ -10,7 +10,7 @@ import hal
 from hal.arguments import as_choice, as_flag, as_function, as_int, shown
 from hal.errors import ArgumentTypeError, ClosedError, HalError, InvalidArgumentError
 from hal.flow.buffers import TrackedBuffer, Tracker, not_tracked
-from hal.flow.tracking import Access, History, Lanes, collect, note
+from hal.flow.tracking import History, Lanes, TrackedAccess, collect, note
 from hal.flow.virtual import VirtualDevice
 from hal.protocols import Waits
 
@@ -101,7 +101,7 @@ class Scheduler(Tracker):
 
     def run(
         self,
-        accesses: Sequence[Access],
+        accesses: Sequence[TrackedAccess],
         queue: hal.Queue,
         submit: Callable[[list[Any]], hal.Submission],
         wait: Waits = (),
@@ -205,7 +205,7 @@ class Scheduler(Tracker):
         ]
 
 
-def doubt(accesses: Sequence[Access], error: BaseException | None = None) -> None:
+def doubt(accesses: Sequence[TrackedAccess], error: BaseException | None = None) -> None:
     """Note that work may have been submitted, unless it was refused; under the lock."""
     if not isinstance(error, HalError):
         for access in accesses:

@@ -29,7 +29,7 @@ Readers: TypeAlias = dict[hal.Queue, hal.Submission] | None
 
 Wait: TypeAlias = hal.Submission | hal.Timepoint
 
-Part: TypeAlias = tuple[int, int] | None
+ByteRange: TypeAlias = tuple[int, int] | None
 """The bytes from one place up to another; None for all of a memory that has some."""
 
 _MANY: Final = 64
@@ -108,7 +108,7 @@ class History:
         self._starts: list[int] = []  # of the intervals; each ends where the next one starts
         self._limit = _MANY
 
-    def spans(self, part: Part) -> Sequence[History | _Interval]:
+    def spans(self, part: ByteRange) -> Sequence[History | _Interval]:
         """Return the records of these bytes: this one, or the intervals that have some of them."""
         start, stop = (0, self.size) if part is None else part
         if start >= stop:
@@ -119,7 +119,7 @@ class History:
         return self.intervals[first : bisect_left(self._starts, stop)]
 
     def note(
-        self, part: Part, operation: hal.Submission, queue: hal.Queue, *, writes: bool
+        self, part: ByteRange, operation: hal.Submission, queue: hal.Queue, *, writes: bool
     ) -> None:
         """Remember an access to these bytes."""
         start, stop = (0, self.size) if part is None else part
@@ -145,7 +145,7 @@ class History:
         if intervals is not None and len(intervals) > self._limit:
             self._sweep(intervals)
 
-    def entries(self, part: Part, *, readers: bool) -> list[Wait]:
+    def entries(self, part: ByteRange, *, readers: bool) -> list[Wait]:
         """Return the writers of these bytes, or their writers and readers, and the origin."""
         found: list[Wait | None] = [*self.origin]
         for each in self.spans(part):
@@ -230,17 +230,17 @@ class History:
             self.writer, self.readers, self.intervals = kept[0].writer, kept[0].readers, None
 
 
-Access: TypeAlias = tuple[History, Part, bool]
+TrackedAccess: TypeAlias = tuple[History, ByteRange, bool]
 """A memory, the bytes of it that are used, and whether they are written."""
 
 
-def part_of(history: History, start: int, stop: int) -> Part:
+def part_of(history: History, start: int, stop: int) -> ByteRange:
     """Return the bytes of a memory from `start` up to `stop`."""
     return None if stop - start == history.size > 0 else (start, stop)
 
 
 def collect(
-    accesses: Iterable[Access],
+    accesses: Iterable[TrackedAccess],
     queue: hal.Queue,
     look: Callable[[History, list[Wait]], None],
     wait: Waits = NOTHING,
@@ -271,7 +271,7 @@ def collect(
     return found
 
 
-def note(accesses: Iterable[Access], operation: hal.Submission, queue: hal.Queue) -> None:
+def note(accesses: Iterable[TrackedAccess], operation: hal.Submission, queue: hal.Queue) -> None:
     """Remember accesses."""
     for history, part, writes in accesses:
         history.note(part, operation, queue, writes=writes)

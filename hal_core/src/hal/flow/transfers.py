@@ -30,7 +30,7 @@ from hal.flow.scheduler import (
     doubt,
     index_of,
 )
-from hal.flow.tracking import Access, History, Lanes, part_of
+from hal.flow.tracking import History, Lanes, TrackedAccess, part_of
 from hal.protocols import Signals, Waits
 
 TrackedOffset: TypeAlias = tuple[History, int] | None
@@ -325,7 +325,7 @@ class Transfers(Scheduler):
         self,
         array: object,
         host: Bytes,
-        accesses: tuple[Access, ...],
+        accesses: tuple[TrackedAccess, ...],
         lane: hal.Queue,
         raw: hal.Buffer,
         offset: int,
@@ -367,7 +367,7 @@ def _end_with(transfer: hal.Submission, held: HeldArray, keeper: hal.Queue) -> h
     return keeper.call(held.verify, transfer, wait=given_back.at(1))
 
 
-def _access(place: TrackedOffset, size: int) -> tuple[Access, ...]:
+def _access(place: TrackedOffset, size: int) -> tuple[TrackedAccess, ...]:
     """Return the access to track for writing `size` bytes at a place."""
     if place is None:
         return ()

@@ -22,7 +22,7 @@ from hal.flow.merging import Merge
 from hal.flow.modes import MemoryMode, check_mode
 from hal.flow.recordings import constants_of
 from hal.flow.scheduler import QueueName
-from hal.flow.tracking import NOTHING, Access
+from hal.flow.tracking import NOTHING, TrackedAccess
 from hal.protocols import Signals, Waits
 
 _KEPT: Final = 8  # the most recordings of a routine, each for other pointers that are null
@@ -76,7 +76,7 @@ class Bound(NamedTuple):
     kernel: hal.Kernel
     args: Sequence[Any]
     late: Sequence[tuple[int, CallArgument, bool | None]]
-    accesses: Sequence[Access]
+    accesses: Sequence[TrackedAccess]
     output: str | None
 
 
@@ -120,7 +120,7 @@ def _bind(kernel: hal.Kernel, step: Step, find: Find, written: set[CallArgument]
         for each, is_fixed in zip(map(scalars.get, names), fixed, strict=True)
     ]
     late: list[tuple[int, CallArgument, bool | None]] = []
-    accesses: list[Access] = []
+    accesses: list[TrackedAccess] = []
     for index, name in enumerate(names):
         if name in pointers:
             wanted = buffers.get(name, name)
@@ -275,7 +275,7 @@ class Routine:
 
     def _recorded(
         self, steps: Sequence[Bound], values: Mapping[Any, Any]
-    ) -> tuple[hal.CommandBuffer, list[Any], list[Access]] | None:
+    ) -> tuple[hal.CommandBuffer, list[Any], list[TrackedAccess]] | None:
         """Return a recording with its bindings and accesses, from the second call on."""
         slots = [each for each in (*self._memory, *self._outputs) if values[each] is not None]
         table, accesses = [], [*self._accesses]
