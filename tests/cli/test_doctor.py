@@ -11,7 +11,7 @@ pytest.importorskip("rich", reason="the cli extra is not installed")
 
 import hal
 from hal._base import speedups
-from hal._cli import checks
+from hal._cli import device_checks
 from hal._cli.app import run
 from hal.native import DeviceInfo
 
@@ -23,7 +23,7 @@ def _plain_terminal(monkeypatch):
 
 
 def outcomes(spec="cpu"):
-    return {outcome.check: outcome for outcome in checks.examine(spec)}
+    return {outcome.check: outcome for outcome in device_checks.examine(spec)}
 
 
 def statuses(spec="cpu"):
@@ -49,7 +49,7 @@ def test_as_json(capsys):
     assert [device["device"] for device in record["devices"]] == ["cpu:0", "cpu"]
     for device in record["devices"]:
         assert device["name"] == hal.devices()[0].info.name
-        assert [check["check"] for check in device["checks"]][1:-1] == list(checks.CHECKS)
+        assert [check["check"] for check in device["checks"]][1:-1] == list(device_checks.CHECKS)
         for check in device["checks"]:
             assert set(check) == {"check", "status", "seconds", "reason", "next_step"}
             assert check["status"] == "passed"
@@ -94,7 +94,7 @@ def test_each_check_finds_what_it_is_there_for(monkeypatch, method, broken, chec
     assert check in found[check].reason
     assert "hal conformance cpu" in found[check].next_step
     assert found["close"].status == "passed"  # the others were made all the same
-    assert len(found) == len(checks.CHECKS) + 2
+    assert len(found) == len(device_checks.CHECKS) + 2
 
 
 def test_a_device_that_does_not_answer_is_not_asked_again(monkeypatch):
@@ -105,7 +105,7 @@ def test_a_device_that_does_not_answer_is_not_asked_again(monkeypatch):
         return copy(queue, source, target, wait=[*wait, never.at(1)])
 
     monkeypatch.setattr(hal.Queue, "copy", held)
-    monkeypatch.setattr(checks, "LIMIT", 0.05)
+    monkeypatch.setattr(device_checks, "LIMIT", 0.05)
     found = outcomes()
     assert found["fill"].status == "passed"
     assert found["copy"].status == "failed"

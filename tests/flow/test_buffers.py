@@ -106,7 +106,7 @@ def test_memory_of_a_tracked_buffer_is_tracked_by_whomever_it_was_made(flow, dev
 
 def test_memory_that_is_tracked_no_more_is_forgotten(flow, device):
     """By whomever: nothing is kept alive, and what is remembered is bounded."""
-    places = flow.lanes_of(None).places
+    addresses = flow.lanes_of(None).addresses
     raw = device.allocate(4096)
     before = device.statistics().bytes_now
     for index in range(1000):
@@ -115,7 +115,7 @@ def test_memory_that_is_tracked_no_more_is_forgotten(flow, device):
     flow.wait_idle(LIMIT)
     device.trim()
     assert device.statistics().bytes_now == before
-    assert len(places) <= 128
+    assert len(addresses) <= 128
     flow.adopt(raw)
     kept = [flow.allocate(64) for _ in range(200)]
     for each in kept:

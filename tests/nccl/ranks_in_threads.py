@@ -16,7 +16,7 @@ import pytest
 
 import hal
 import hal.collectives
-from hal.collectives import Group, watch
+from hal.collectives import Group, group_watch
 from hal.errors import CollectiveError, CollectiveTimeoutError, HalError, UnimplementedError
 from hal_conformance.ranks import PROGRAMS, Rank
 
@@ -173,18 +173,18 @@ def watched_by_nobody():
     A group that it found at rest is added again by its next submission, in Python: whether it had
     looked meanwhile depended on the machine's speed.
     """
-    held, go_on, pause = threading.Event(), threading.Event(), watch._pause
+    held, go_on, pause = threading.Event(), threading.Event(), group_watch._pause
 
     class Pause:
         def wait(self, _):
             held.set()
             go_on.wait()
 
-    watch._pause = Pause()
+    group_watch._pause = Pause()
     try:
         yield held
     finally:
-        watch._pause = pause
+        group_watch._pause = pause
         go_on.set()
 
 

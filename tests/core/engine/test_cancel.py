@@ -14,7 +14,7 @@ import trio
 from core_harness import LIMIT, collect_in_threads, semaphores, wait_until
 
 from hal._engine import progress, timelines
-from hal._engine.plan import CallSequence
+from hal._engine.payload import CallSequence
 from hal._engine.submitting import submit
 from hal._memory.settings import MemorySettings
 from hal.errors import CancelledError, OperationError, UnimplementedError

@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Any, Final
 from hal._base.failures import as_failure, keep, told
 from hal._buffers.buffer import Buffer
 from hal._engine import progress, steps, timelines
-from hal._engine.context import DeviceContext, MemoryProvider
+from hal._engine.device_context import DeviceContext, MemoryProvider
 from hal._engine.ending import end
 from hal._engine.operation import DONE, FAILED, PENDING, STARVED, Operation
-from hal._engine.plan import CallSequence, Payload
+from hal._engine.payload import CallSequence, Payload
 from hal._engine.submission import Submission
 from hal._engine.submitting import submit
 from hal._engine.wait_lists import Signals, check_signals

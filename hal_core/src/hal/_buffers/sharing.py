@@ -16,7 +16,7 @@ from weakref import WeakValueDictionary
 import numpy as np
 
 from hal import bfloat16
-from hal._base import watch as watching
+from hal._base import sharing_watch as watching
 from hal._base.regions import PAGE, SharedRegion
 from hal._buffers.dlpack import HOST_DEVICE
 from hal._memory.blocks import Owner

@@ -10,7 +10,7 @@ from rich.markup import escape
 
 import hal
 from hal._base import speedups
-from hal._cli.checks import CheckOutcome, examine
+from hal._cli.device_checks import CheckOutcome, examine
 from hal._cli.terminal import console, progress, write_json
 
 _STYLES: Final = {"passed": "green", "failed": "bold red", "absent": "dim", "skipped": "yellow"}

@@ -14,7 +14,7 @@ from hal._engine.backlog import CheckedWaits
 from hal._engine.ending import recall
 from hal._engine.fence import Waits
 from hal._engine.operation import STARVED
-from hal._engine.plan import NOTHING, Payload
+from hal._engine.payload import NOTHING, Payload
 from hal._engine.steps import CallStep
 from hal._engine.stream import StreamQueue
 from hal._engine.submission import Submission

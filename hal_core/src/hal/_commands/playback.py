@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from hal._base.failures import fresh, placed
 from hal._commands.instances import Instance, InstancePool, Lease, Replica, SlotUses
 from hal._commands.rebinding import RebindPlan, plan_of
-from hal._engine.plan import Payload
+from hal._engine.payload import Payload
 from hal._kernels.indirect import run_on_host
 from hal._memory.peers import find_hosts
 from hal._memory.reaper import GRAPH, INSTANCE

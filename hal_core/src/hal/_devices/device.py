@@ -22,7 +22,7 @@ from hal._commands.slots import SlotSpecs
 from hal._devices import lifecycle
 from hal._devices.queue import Queue, Queues, add_queue
 from hal._engine import external, progress, steps
-from hal._engine.context import DeviceContext
+from hal._engine.device_context import DeviceContext
 from hal._engine.semaphore import Semaphore
 from hal._engine.shared_semaphore import create_semaphore, open_semaphore
 from hal._engine.steps import CallStep

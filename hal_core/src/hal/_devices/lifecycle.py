@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from weakref import WeakValueDictionary
 
 from hal._base import process, sync
-from hal._base import watch as watching
+from hal._base import sharing_watch as watching
 from hal._engine import explain, progress, steps, timelines
 from hal._memory import blocking, peers, reaper
 

@@ -19,9 +19,9 @@ from hal._commands.bindings import Bindings
 from hal._commands.command_buffer import CommandBuffer
 from hal._commands.executions import check_execution, execute_parts, once
 from hal._engine import external, timelines
-from hal._engine.context import DeviceContext
+from hal._engine.device_context import DeviceContext
 from hal._engine.fence import Waits
-from hal._engine.plan import NOTHING
+from hal._engine.payload import NOTHING
 from hal._engine.progress import act, put_off
 from hal._engine.steps import CallStep
 from hal._engine.stream import StreamQueue

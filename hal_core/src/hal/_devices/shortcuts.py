@@ -22,7 +22,7 @@ from hal._commands.playback import Playback, go_on
 from hal._devices import queue
 from hal._devices.queue import Queue
 from hal._engine import progress, shared_semaphore, timelines
-from hal._engine.context import DeviceContext
+from hal._engine.device_context import DeviceContext
 from hal._engine.events import Event, EventPool
 from hal._engine.operation import DONE, ISSUED, ISSUING, Operation
 from hal._engine.semaphore import Semaphore, signal_again, signal_later, sleep

@@ -32,7 +32,7 @@ from hal._engine.operation import (
     STARVED,
     Operation,
 )
-from hal._engine.plan import CallSequence
+from hal._engine.payload import CallSequence
 from hal._engine.retiring import clear_head
 from hal._engine.timelines import HOST, ISSUE, Timeline, Timepoint, Work, first_failure
 from hal.errors import InvalidArgumentError

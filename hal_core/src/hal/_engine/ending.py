@@ -29,7 +29,7 @@ from hal._engine.timelines import DROP, GARBAGE, ISSUE, Work
 from hal.errors import CancelledError, DeviceLostError
 
 if TYPE_CHECKING:
-    from hal._engine.context import DeviceContext
+    from hal._engine.device_context import DeviceContext
     from hal._engine.stream import StreamQueue
 
 

@@ -15,7 +15,7 @@ from hal._engine.operation import DONE, PENDING, WORDS, Operation
 from hal._engine.timelines import Timeline, Timepoint
 
 if TYPE_CHECKING:
-    from hal._engine.context import DeviceContext
+    from hal._engine.device_context import DeviceContext
 
 
 contexts: Final[dict[DeviceContext, None]] = {}

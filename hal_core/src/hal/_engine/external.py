@@ -15,11 +15,11 @@ from typing import Any, Final, SupportsFloat, cast
 from hal._base import sync
 from hal._base.failures import fresh
 from hal._engine import steps, timelines
-from hal._engine.context import DeviceContext
+from hal._engine.device_context import DeviceContext
 from hal._engine.events import Event, EventRecorder, settle_all
 from hal._engine.fence import Waits
 from hal._engine.operation import DONE, ISSUED, PENDING, Operation
-from hal._engine.plan import NOTHING, Payload
+from hal._engine.payload import NOTHING, Payload
 from hal._engine.stream import StreamQueue
 from hal._engine.submission import Submission
 from hal._engine.submitting import submit

@@ -25,7 +25,7 @@ from hal._engine.operation import (
     Operation,
     is_over,
 )
-from hal._engine.plan import CallSequence
+from hal._engine.payload import CallSequence
 from hal._engine.retiring import enter
 from hal._engine.steps import CallStep
 from hal._engine.stream import StreamQueue

@@ -46,7 +46,7 @@ from hal._engine.timelines import (
 from hal.errors import CancelledError, HalError
 
 if TYPE_CHECKING:
-    from hal._engine.context import DeviceContext
+    from hal._engine.device_context import DeviceContext
     from hal._engine.stream import StreamQueue
 
 

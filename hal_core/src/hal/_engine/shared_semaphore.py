@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final, SupportsFloat, SupportsIndex
 
 from hal import errors
 from hal._base import process, sync
-from hal._base import watch as watching
+from hal._base import sharing_watch as watching
 from hal._base.failures import told
 from hal._base.regions import SharedRegion
 from hal._engine import progress, timelines

@@ -27,7 +27,7 @@ from hal._engine import timelines
 from hal.errors import ReentrantCallError
 
 if TYPE_CHECKING:
-    from hal._engine.context import DeviceContext
+    from hal._engine.device_context import DeviceContext
     from hal._engine.operation import Operation
     from hal._engine.stream import StreamQueue
     from hal._engine.timelines import Work

@@ -15,7 +15,7 @@ from hal._engine.notifier import Notifier
 from hal._engine.operation import STARVED, Operation
 
 if TYPE_CHECKING:
-    from hal._engine.context import DeviceContext
+    from hal._engine.device_context import DeviceContext
     from hal._engine.steps import CallStep
     from hal._engine.submission import Submission
     from hal._engine.waiting import HostWaiter

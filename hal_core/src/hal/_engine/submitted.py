@@ -10,7 +10,7 @@ from typing import Any, SupportsFloat, cast
 
 from hal._base import sync
 from hal._engine import explain, timelines
-from hal._engine.context import DeviceContext
+from hal._engine.device_context import DeviceContext
 from hal._engine.fence import awaited
 from hal._engine.operation import DONE, ISSUED, Operation
 from hal._engine.stream import StreamQueue

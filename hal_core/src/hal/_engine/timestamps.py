@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from hal._base import sync
 from hal._engine import steps
-from hal._engine.context import DeviceContext
+from hal._engine.device_context import DeviceContext
 from hal._engine.operation import DONE
 from hal._engine.submission import Submission
 from hal.errors import (

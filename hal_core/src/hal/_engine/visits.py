@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hal._engine import timelines
-from hal._engine.context import DeviceContext
+from hal._engine.device_context import DeviceContext
 from hal.errors import CancelledError
 
 

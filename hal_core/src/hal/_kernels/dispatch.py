@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, SupportsIndex, TypeAlias
 
 from hal._buffers.buffer import Buffer
-from hal._engine.plan import NOTHING, Payload
+from hal._engine.payload import NOTHING, Payload
 from hal._kernels.executable import Kernel
 from hal._kernels.indirect import COUNTS_ALIGNMENT, COUNTS_SIZE, run_on_host
 from hal._kernels.launch_shape import check_block, check_grid

@@ -26,7 +26,7 @@ from hal.native import MemoryType
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from hal._engine.context import DeviceContext
+    from hal._engine.device_context import DeviceContext
     from hal._memory.core import DeviceCore
 
 

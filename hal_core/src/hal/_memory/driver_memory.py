@@ -7,7 +7,7 @@ from typing import Final
 
 from hal._base import sync
 from hal._engine import progress
-from hal._engine.context import DeviceContext
+from hal._engine.device_context import DeviceContext
 from hal._memory.blocks import ASYNC, Block, check_countable
 from hal._memory.settings import MemorySettings
 from hal.errors import ClosedError, HalError

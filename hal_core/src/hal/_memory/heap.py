@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Final
 
 from hal._engine import progress
-from hal._engine.context import DeviceContext
+from hal._engine.device_context import DeviceContext
 from hal._engine.steps import reentrant
 from hal._memory.blocks import CACHED, DIRECT, FOREIGN, LARGE, Block, BlockLease, Owner, block_size
 from hal._memory.books import Books

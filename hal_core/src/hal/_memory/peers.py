@@ -12,10 +12,10 @@ from typing import Any, Final
 
 from hal._base import sync
 from hal._engine import progress, timelines
-from hal._engine.context import DeviceContext
+from hal._engine.device_context import DeviceContext
 from hal._engine.ending import end, left_behind
 from hal._engine.operation import CANCELLED
-from hal._engine.plan import Payload
+from hal._engine.payload import Payload
 from hal._engine.steps import CallStep
 from hal._engine.timelines import Work
 from hal._engine.visits import Visit, Visited, closed_before, visits_of

@@ -23,7 +23,7 @@ from hal._memory.blocks import ASYNC, CACHED, DIRECT, FOREIGN, POOLED, BlockLeas
 from hal.errors import HalError
 
 if TYPE_CHECKING:
-    from hal._engine.context import DeviceContext
+    from hal._engine.device_context import DeviceContext
     from hal._memory.books import Books
     from hal._memory.driver_memory import DriverMemory
     from hal._memory.storage import Transient

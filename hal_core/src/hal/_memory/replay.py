@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from hal._engine.operation import DONE, Operation
-from hal._engine.plan import CallSequence
+from hal._engine.payload import CallSequence
 from hal._engine.visits import Visit
 from hal._memory.extent import no_address
 from hal._memory.storage import Transient

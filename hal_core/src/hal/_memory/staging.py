@@ -21,7 +21,7 @@ from typing import Final, TypeAlias
 from hal._base import sync
 from hal._base.failures import fresh
 from hal._engine import progress
-from hal._engine.context import DeviceContext
+from hal._engine.device_context import DeviceContext
 from hal._memory.heap import Heap
 from hal.errors import (
     ClosedError,

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from typing import cast
 
 from hal._engine import progress
-from hal._engine.context import DeviceContext
+from hal._engine.device_context import DeviceContext
 from hal._engine.operation import Operation, is_behind
 from hal._engine.stream import StreamQueue
 from hal._memory.blocks import ASYNC, Block, BlockLease, aligned

@@ -15,7 +15,7 @@ import numpy as np
 from hal._base.failures import keep
 from hal._engine import ending, progress, timelines
 from hal._engine.operation import DONE
-from hal._engine.plan import Payload
+from hal._engine.payload import Payload
 from hal._engine.submission import Submission
 from hal._engine.submitting import start
 from hal._engine.wait_lists import Signals, check_lists

@@ -17,7 +17,7 @@ import numpy as np
 
 from hal._base.checks import check_index, check_range
 from hal._buffers.buffer import Buffer
-from hal._engine.plan import Payload
+from hal._engine.payload import Payload
 from hal._memory.access import check_buffer, late_address
 from hal._memory.core import DeviceCore
 from hal._memory.storage import Storage

@@ -12,7 +12,7 @@ from __future__ import annotations
 import ctypes
 from typing import TypeAlias
 
-from hal._engine.plan import Payload
+from hal._engine.payload import Payload
 from hal._memory.core import DeviceCore
 from hal._memory.extent import no_address
 from hal._memory.storage import Storage

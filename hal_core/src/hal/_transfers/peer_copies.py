@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from hal._buffers.buffer import Buffer
-from hal._engine.plan import NOTHING, Payload
+from hal._engine.payload import NOTHING, Payload
 from hal._memory import peers
 from hal._memory.access import late_address
 from hal._transfers.host_copies import is_between_hosts, move

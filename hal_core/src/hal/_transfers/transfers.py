@@ -15,7 +15,7 @@ import numpy as np
 
 from hal._base.checks import check_copy, check_range
 from hal._buffers.buffer import Buffer
-from hal._engine.plan import NOTHING, Payload
+from hal._engine.payload import NOTHING, Payload
 from hal._memory import peers
 from hal._memory.access import check_buffer, late_address
 from hal._memory.replay import Replay

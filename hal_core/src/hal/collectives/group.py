@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Self, SupportsFloat
 
 import hal
 from hal.arguments import as_int, as_items, as_seconds
-from hal.collectives import watch
+from hal.collectives import group_watch
 from hal.collectives.texts import RECORDS, again, timed_out, withdrawn
 from hal.errors import (
     ClosedError,
@@ -252,7 +252,7 @@ class Group(Participant):
 
     def settle(self, launch: Launch) -> None:
         """Watch over a launch that was submitted."""
-        watch.watch.add(self)
+        group_watch.watch.add(self)
         if self._broken is not None:
             launch.fail(again(self._broken))
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from hal._base import speedups
 from hal.collectives.group import Group
-from hal.collectives.watch import watched
+from hal.collectives.group_watch import watched
 
 __all__ = ["install"]
 

@@ -97,7 +97,7 @@ class Flow(Copies):
         if raw.allocation is not None:
             origin |= hal.Fence(raw.allocation)
         history = History(raw, lanes, tuple(origin))
-        lanes.places.adopt(history)
+        lanes.addresses.adopt(history)
         return TrackedBuffer(self, history, raw)
 
     def merge_buffer(self, device: AnyDevice | None = None) -> MergeBuffer:

@@ -123,7 +123,7 @@ class Scheduler(Tracker):
         """End a whole buffer, and return another of its memory, ordered behind its work."""
         with self._lock:
             history = buffer.history.renew()
-        history.lanes.places.note(history)
+        history.lanes.addresses.note(history)
         return TrackedBuffer(buffer.flow, history, buffer.raw, name=buffer.name, mode=buffer.mode)
 
     def check(self, buffer: object, what: str) -> None:

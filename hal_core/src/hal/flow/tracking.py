@@ -18,7 +18,7 @@ from weakref import WeakSet
 
 import hal
 from hal.arguments import as_items
-from hal.flow.places import places_of
+from hal.flow.address_map import address_map_of
 from hal.protocols import Waits
 
 NOTHING: Final = ()
@@ -42,7 +42,7 @@ _FEW: Final = 8
 class Lanes:
     """The queues for work on one device's buffers, by its kind."""
 
-    __slots__ = ("compute", "device", "download", "places", "upload")
+    __slots__ = ("addresses", "compute", "device", "download", "upload")
 
     def __init__(self, device: hal.Device) -> None:
         queues = device.queues
@@ -50,12 +50,12 @@ class Lanes:
         self.compute: Final = queues.compute
         self.upload: Final = queues.upload
         self.download: Final = queues.download
-        self.places: Final = places_of(device)
+        self.addresses: Final = address_map_of(device)
 
     def track(self, raw: hal.Buffer) -> History:
         """Return a history of memory that was just allocated."""
         history = History(raw, self, ())
-        self.places.note(history)
+        self.addresses.note(history)
         return history
 
 

@@ -39,16 +39,16 @@ class AddressMap:
     until it has one; parts of it are not recognised.
     """
 
-    __slots__ = ("_limit", "_lock", "_noted", "_places")
+    __slots__ = ("_limit", "_lock", "_noted", "_ranges")
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._noted: list[weakref.ref[Tracked]] = []
-        self._places: list[_TrackedRange] = []  # sorted, and disjoint
+        self._ranges: list[_TrackedRange] = []  # sorted, and disjoint
         self._limit = _MANY
 
     def __len__(self) -> int:
-        return len(self._noted) + len(self._places)
+        return len(self._noted) + len(self._ranges)
 
     def note(self, history: Tracked) -> None:
         """Note memory that nobody else can have tracked."""
@@ -91,30 +91,30 @@ class AddressMap:
                 found.append((start, start + raw.size, reference))
         if len(found) > _MANY:  # one by one each would move all behind it
             self._prune()
-            self._places = sorted((*self._places, *filter(_has_bytes, found)), key=_start)
+            self._ranges = sorted((*self._ranges, *filter(_has_bytes, found)), key=_start)
         else:
-            for place in found:
-                self._put(place)
+            for each in found:
+                self._put(each)
         self._noted = left
 
-    def _put(self, place: _TrackedRange) -> None:
-        """Insert a place instead of those that it overlaps, which are not tracked any more."""
-        if _has_bytes(place):
-            start, stop, _ = place
+    def _put(self, added: _TrackedRange) -> None:
+        """Insert a range instead of those that it overlaps, which are not tracked any more."""
+        if _has_bytes(added):
+            start, stop, _ = added
             near = self._find(start, stop)
-            apart = [each for each in self._places[near] if each[1] <= start]
-            self._places[near] = [*apart, place]
+            apart = [each for each in self._ranges[near] if each[1] <= start]
+            self._ranges[near] = [*apart, added]
 
     def _find(self, start: int, stop: int) -> slice:
-        """Return the places that these bytes overlap, and perhaps the one before them."""
-        places = self._places
-        first = last = max(bisect_left(places, (start,)) - 1, 0)
-        while last < len(places) and places[last][0] < stop:
+        """Return the ranges that these bytes overlap, and perhaps the one before them."""
+        ranges = self._ranges
+        first = last = max(bisect_left(ranges, (start,)) - 1, 0)
+        while last < len(ranges) and ranges[last][0] < stop:
             last += 1
         return slice(first, last)
 
     def _check(self, start: int, stop: int, device: hal.Device) -> None:
-        for low, high, reference in self._places[self._find(start, stop)]:
+        for low, high, reference in self._ranges[self._find(start, stop)]:
             if start < high and start < stop and _tracked(reference) is not None:
                 raise InvalidArgumentError(
                     f"adopt: the bytes from {max(low, start):#x} to {min(high, stop):#x} of "
@@ -130,16 +130,16 @@ class AddressMap:
     def _prune(self) -> None:
         """Drop memory that is not tracked any more."""
         self._noted = [each for each in self._noted if _tracked(each) is not None]
-        self._places = [each for each in self._places if _tracked(each[2]) is not None]
+        self._ranges = [each for each in self._ranges if _tracked(each[2]) is not None]
         self._limit = max(_MANY, 2 * len(self))
 
 
-def _start(place: _TrackedRange) -> int:
-    return place[0]
+def _start(tracked: _TrackedRange) -> int:
+    return tracked[0]
 
 
-def _has_bytes(place: _TrackedRange) -> bool:
-    return place[0] < place[1]
+def _has_bytes(tracked: _TrackedRange) -> bool:
+    return tracked[0] < tracked[1]
 
 
 def _tracked(reference: weakref.ref[Tracked]) -> hal.Buffer | None:
@@ -152,7 +152,7 @@ def _tracked(reference: weakref.ref[Tracked]) -> hal.Buffer | None:
 _of: Final[WeakKeyDictionary[hal.Device, AddressMap]] = WeakKeyDictionary()
 
 
-def places_of(device: hal.Device) -> AddressMap:
+def address_map_of(device: hal.Device) -> AddressMap:
     """Return the tracked memory of a device, the same for all flows."""
     with _lock:
         found = _of.get(device)
