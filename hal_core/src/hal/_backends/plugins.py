@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import errno
 import traceback
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final, Literal, NamedTuple, TypeVar
 
@@ -251,24 +251,6 @@ class Plugin:
                 message = f"{self.title} is installed but not available now: {_reason(error)}"
                 raise BackendUnavailableError(message) from error
             raise PluginError(f"{self.title} is installed but broken: {_reason(error)}") from error
-
-
-def load_all(entry_points: Iterable[PluginEntry]) -> tuple[Plugin, ...]:
-    """Load every plugin, and refuse those that claim the same name."""
-    owners: dict[str, list[PluginEntry]] = {}
-    for entry_point in entry_points:
-        owners.setdefault(entry_point.name, []).append(entry_point)
-    plugins: list[Plugin] = []
-    for name, claims in sorted(owners.items()):
-        for entry_point in claims:
-            plugin = Plugin(entry_point)
-            plugins.append(plugin)
-            if len(claims) == 1:
-                plugin.load(entry_point)
-                continue
-            claimants = " and ".join(sorted(claim.distribution or "?" for claim in claims))
-            plugin.reject(f"{claimants} both provide {name!r}; uninstall one of them")
-    return tuple(plugins)
 
 
 def _load(entry_point: PluginEntry) -> Backend:

@@ -1,4 +1,4 @@
-"""Find the installed backends, and resolve device specifications.
+"""Find the installed backends, refuse two of one name, and resolve device specifications.
 
 A plugin is found by its entry point alone, never by importing a name: a
 checkout's folder called ``hal_cuda`` would import as well.
@@ -18,7 +18,7 @@ from typing import Final, NamedTuple, NoReturn
 import numpy as np
 
 from hal._backends.installed import PluginEntry, entry_points
-from hal._backends.plugins import BackendStatus, DeviceDescription, Plugin, load_all
+from hal._backends.plugins import BackendStatus, DeviceDescription, Plugin
 from hal._base.process import refuse_after_fork
 from hal._base.sync import Lock, get_ident
 from hal.arguments import as_flag, as_text, ask, number_of, shown
@@ -161,7 +161,7 @@ class Registry:
                 raise PluginError("a plugin asked hal for backends while it was being loaded")
             self._searching.add(thread)
         try:
-            found = load_all(self._entry_points())
+            found = _load_all(self._entry_points())
         except OSError as error:
             message = f"the installed backends cannot be listed: {error}"
             raise BackendUnavailableError(message) from error
@@ -184,6 +184,24 @@ class Registry:
                 f"asked for the device {shown(uuid)}, which is both {specs}; ask for one of these"
             )
         return matches[0]
+
+
+def _load_all(entries: Iterable[PluginEntry]) -> tuple[Plugin, ...]:
+    """Load every plugin, and refuse those that claim the same name."""
+    owners: dict[str, list[PluginEntry]] = {}
+    for entry_point in entries:
+        owners.setdefault(entry_point.name, []).append(entry_point)
+    plugins: list[Plugin] = []
+    for name, claims in sorted(owners.items()):
+        for entry_point in claims:
+            plugin = Plugin(entry_point)
+            plugins.append(plugin)
+            if len(claims) == 1:
+                plugin.load(entry_point)
+                continue
+            claimants = " and ".join(sorted(claim.distribution or "?" for claim in claims))
+            plugin.reject(f"{claimants} both provide {name!r}; uninstall one of them")
+    return tuple(plugins)
 
 
 def _parse_parameters(spec: str, query: str) -> dict[str, str]:

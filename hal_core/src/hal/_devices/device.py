@@ -95,8 +95,7 @@ class Device(DeviceCore):
         progress.start()  # waiters need the progress thread
         plain_name = f"{backend}:{native.info.index}" + (f"/{own_name}" if own_name else "")
         name = lifecycle.take_name(self, plain_name)
-        limit = max_in_flight or native.max_in_flight
-        context = DeviceContext(native, name, limit, memory_events)
+        context = DeviceContext(native, name, max_in_flight, memory_events)
         super().__init__(backend, plain_name, name, context, settings or MemorySettings())
         self._closer: CallStep | None = None  # the step of the call that closes it
         self._queue_count = 0

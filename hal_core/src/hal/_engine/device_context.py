@@ -67,14 +67,15 @@ class DeviceContext:
         self,
         native: NativeDevice,
         name: str,
-        max_in_flight: int,
+        max_in_flight: int | None,
         memory: MemoryEvents | None = None,
     ) -> None:
         self.native = native
         self.calls = table_of(native, name)
         self.direct = direct_calls(self.calls, in_memory=memory is not None)
         self.name = name
-        self.max_in_flight = max_in_flight
+        # How many launches each stream has in flight at the most (Q1)
+        self.max_in_flight: int = max_in_flight or native.max_in_flight
         self.events = EventPool(native, memory)
         self.queues: list[StreamQueue] = []  # replaced, never changed in place
         self.lost: BaseException | None = None
