@@ -8,6 +8,7 @@ import re
 import runpy
 import tomllib
 import types
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -148,9 +149,22 @@ def test_what_is_left_to_make_check_exists():
         assert f"def {test}(" in text if test else "def test_" in text, name
 
 
-def test_the_architecture_names_modules_that_exist():
+def test_the_architecture_names_every_module_once():
+    text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    section = text.partition("\n## Where the code is\n")[2].partition("\n## ")[0]
+    core, named = PACKAGES["hal"], Counter()
+    for folder, listed in re.findall(r"^- \*\*(.*?)\*\*(.*(?:\n  .*)*)", section, re.MULTILINE):
+        place = "" if folder == "Public modules" else folder.strip("`") + "/"
+        named.update(f"{place}{name}.py" for name in re.findall(r"`(\w+)`", listed))
+    found = {path.relative_to(core).as_posix() for path in core.rglob("*.py")}
+    assert named == Counter(name for name in found if not name.endswith("__init__.py"))
+
+
+def test_the_architecture_names_files_that_exist():
     text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
     rules = [line for line in text.splitlines() if re.match(r"\| [A-Z]\d+ \|", line)]
-    named = {name for line in rules for name in re.findall(r"`(_\w+\.py)`", line)}
     assert len(rules) > 30
-    assert named <= {path.name for path in PACKAGES["hal"].iterdir()}
+    roots = [ROOT, PACKAGES["hal"], *(path.parent for path in PACKAGES.values())]
+    named = set(re.findall(r"`([\w/]+/\w+\.py)`", text))
+    assert len(named) > 100
+    assert {name for name in named if not any((root / name).exists() for root in roots)} == set()
