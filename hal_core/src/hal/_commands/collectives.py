@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from hal._commands.hazards import END
-from hal._commands.nodes import Command, Operand, check_place
+from hal._commands.nodes import Command, Operand, check_operand
 from hal._commands.slots import DIRECT, Slots
 from hal._transfers.collective_checks import agree, check, check_group, distance_of
 from hal._transfers.collectives import GroupLaunch, GroupRegion
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 _TARGET = -1
 _SOURCE = -2
-"""The places of a collective's operands."""
+"""The arguments of a collective's operands."""
 
 
 class _OperandSpot(NamedTuple):
@@ -39,7 +39,7 @@ class _OperandSpot(NamedTuple):
     start: int
     size: int
     dtype: np.dtype[Any]
-    place: Operand
+    operand: Operand
 
 
 class CollectiveNode(NamedTuple):
@@ -67,7 +67,7 @@ def collective(
     member = check_group(device, group, kind, "this command")
 
     def find(device: DeviceCore, thing: Any, what: str, rights: int) -> _OperandSpot:  # noqa: ANN401
-        _, memory, base, kept = check_place(device, slots, thing, what, rights)
+        _, memory, base, kept = check_operand(device, slots, thing, what, rights)
         start, size = thing._offset, thing._size
         if start + size >= END:
             raise InvalidArgumentError(
@@ -75,14 +75,14 @@ def collective(
                 "device.record(slots=[(dtype, bytes), ...]), or pass a subspan"
             )
         alignment = thing._dtype.itemsize
-        place = Operand(memory, base, size, _SOURCE, alignment, rights)
-        return _OperandSpot(memory if kept is None else kept, start, size, thing._dtype, place)
+        operand = Operand(memory, base, size, _SOURCE, alignment, rights)
+        return _OperandSpot(memory if kept is None else kept, start, size, thing._dtype, operand)
 
     step, dtype, given, taken = check(device, member, kind, source, target, op, root, find)
     batch = member.check(step)
-    operands = [] if given is None else [given.place]
+    operands = [] if given is None else [given.operand]
     if taken is not None and taken is not given:
-        operands.append(taken.place._replace(place=_TARGET))
+        operands.append(taken.operand._replace(argument=_TARGET))
     kept = [spot.memory for spot in (given, taken) if spot and not isinstance(spot.memory, int)]
     node = CollectiveNode(member, batch or object(), step, dtype, given, taken)
     return [Command(_not_replayed, cast("Any", node), tuple(operands), tuple(kept))]
@@ -105,7 +105,7 @@ class Gathering:
                 if each.memory == DIRECT:
                     continue
                 # Temporaries have got their places.
-                old: Any = node.source if each.place == _SOURCE else node.target
+                old: Any = node.source if each.argument == _SOURCE else node.target
                 new = old._replace(memory=each.memory, start=each.start)
                 node = node._replace(
                     source=new if node.source is old else node.source,

@@ -46,7 +46,7 @@ def check_execution(device: DeviceCore, commands: object, bindings: object) -> t
     sizes = playback.temporaries()
     blocks = transients(device, sizes) if sizes else ()
     payload, is_host = playback.payload(bindings, blocks)
-    if device._access or playback.hosts:
+    if device._access or playback.owners:
         payload = peers.guard(device, payload, is_host=is_host)
     if not blocks:
         return payload, is_host

@@ -53,18 +53,18 @@ class SlotUses:
         self.numbers: list[list[tuple[int, ValueUse]]] = [[] for _ in range(count)]
         self.grids: list[list[int]] = [[] for _ in range(count)]
         for number, command in enumerate(commands):
-            for slot, offset, _, place, *_ in command.operands:
+            for slot, offset, _, argument, *_ in command.operands:
                 if slot == DIRECT:
                     continue
                 users[slot][number] = None
-                if place < 0:
-                    self.fields[slot].append((number, -1 - place, offset))
+                if argument < 0:
+                    self.fields[slot].append((number, -1 - argument, offset))
                 else:
-                    self.parameters[slot].append((number, place, offset))
+                    self.parameters[slot].append((number, argument, offset))
                     self._use_block(number, command)
             for use in command.values:
                 users[use.slot][number] = None
-                if use.place == GRID:
+                if use.argument == GRID:
                     self.grids[use.slot].append(number)
                 else:
                     self.numbers[use.slot].append((number, use))
@@ -92,8 +92,8 @@ class Replica:
         # For each slot: the memory of a block and the index in it for its addresses, and an offset
         self._pointers = [
             [
-                (blocks[command]._storage, blocks[command].place(place), offset)
-                for command, place, offset in each
+                (blocks[command]._storage, blocks[command].place(argument), offset)
+                for command, argument, offset in each
             ]
             for each in uses.parameters
         ]
@@ -103,7 +103,7 @@ class Replica:
                 (
                     struct.Struct(f"{use.size}s").pack_into,
                     blocks[command]._storage,
-                    blocks[command].place(use.place),
+                    blocks[command].place(use.argument),
                     slice(use.start, use.start + use.size),
                 )
                 for command, use in each

@@ -64,12 +64,12 @@ _BLOCK: Final = 4 << 20
 
 
 class Operand(NamedTuple):
-    """A memory that a command uses, and the place for its address."""
+    """A memory that a command uses, and where its address goes."""
 
     memory: int  # the slot, or `hal._commands.slots.DIRECT`
     start: int  # in bytes from the slot's beginning, or the address
     size: int
-    place: int  # the index of a kernel's parameter, or the field of another node, from -1 down
+    argument: int  # the index of a kernel's parameter, or the field of another node, from -1 down
     alignment: int  # `start` is a multiple of it, and the slot's own address must be
     rights: int  # the uses that the buffer must allow, bits of `hal._memory.usage`
     element: str = ""  # what a kernel's pointer to a slot points to, if that matters
@@ -98,9 +98,9 @@ def fill(
     device: DeviceCore, slots: Slots, target: object, value: object, offset: object, size: object
 ) -> list[Command]:
     """Check a fill; see `Queue.fill`. Like its siblings, returns nothing for no bytes."""
-    place, memory, base, kept = check_place(device, slots, target, "fill", TRANSFER_TARGET)
-    _check_sized(place, size, "fill")
-    start, length, pattern, width = check_fill(base, place._size, place._dtype, value, offset, size)
+    thing, memory, base, kept = check_operand(device, slots, target, "fill", TRANSFER_TARGET)
+    _check_sized(thing, size, "fill")
+    start, length, pattern, width = check_fill(base, thing._size, thing._dtype, value, offset, size)
     start += base
     if width > NATIVE:
         unit = np.frombuffer(pattern.to_bytes(width, "little"), np.uint8)
@@ -121,9 +121,9 @@ def update(
     device: DeviceCore, slots: Slots, target: object, data: object, offset: object
 ) -> list[Command]:
     """Check an update and capture its bytes; see `Queue.update`."""
-    place, memory, base, kept = check_place(device, slots, target, "update", TRANSFER_TARGET)
-    host = _bytes_of(data, "update", place._dtype)
-    start, length = check_range(place._size, offset, host.size, "update")
+    thing, memory, base, kept = check_operand(device, slots, target, "update", TRANSFER_TARGET)
+    host = _bytes_of(data, "update", thing._dtype)
+    start, length = check_range(thing._size, offset, host.size, "update")
     if not length:
         return []
     return _from_captured(device, memory, start + base, length, host, kept, 1)
@@ -166,8 +166,8 @@ def copy(
         raise peer_copies.on_neither_side(
             *owners, f"this recording to {device._name}; record it for"
         )
-    read = check_place(owners[0], slots, source, "copy: the source", TRANSFER_SOURCE)
-    written = check_place(owners[1], slots, target, "copy: the target", TRANSFER_TARGET)
+    read = check_operand(owners[0], slots, source, "copy: the source", TRANSFER_SOURCE)
+    written = check_operand(owners[1], slots, target, "copy: the target", TRANSFER_TARGET)
     _check_sized(read.thing, size, "copy: the source")
     offsets = source_offset, target_offset
     apart = written.base - read.base if read.memory == written.memory else None
@@ -176,14 +176,14 @@ def copy(
     commands = []
     for part, count in _parts(length):
         node: Node = CopyNode(end + part, begin + part, count)
-        call, place = device._copy, -2
+        call, argument = device._copy, -2
         if owners != (device, device):
             of, to = owners[0]._native, owners[1]._native
             node = PeerCopyNode(end + part, to, begin + part, of, count)
-            call, place = device._native.copy_peer, -3
+            call, argument = device._native.copy_peer, -3
         operands = (
             Operand(written.memory, end + part, count, -1, 1, TRANSFER_TARGET),
-            Operand(read.memory, begin + part, count, place, 1, TRANSFER_SOURCE),
+            Operand(read.memory, begin + part, count, argument, 1, TRANSFER_SOURCE),
         )
         commands.append(Command(call, node, operands, (read.kept, written.kept)))
     return commands
@@ -218,7 +218,7 @@ def dispatch(
         )
         rights = DISPATCH | READ if reading else DISPATCH | WRITE
         what = f"{kernel.name}: argument {parameter!r}"
-        thing, memory, base, kept = check_place(device, slots, argument, what, rights)
+        thing, memory, base, kept = check_operand(device, slots, argument, what, rights)
         if parameter == PARAMETER and kernel.signature.output:
             rights |= OUTPUT
             if memory != DIRECT and base:
@@ -245,11 +245,11 @@ def dispatch(
             return []
         node: Node = LaunchNode(function, blocks, threads, shared, address)
         call: Callable[..., object] = device._launch
-        if values and values[-1].place == GRID:
+        if values and values[-1].argument == GRID:
             call = partial(_launch_some, call)
     else:
         what = f"dispatch of {kernel.name!r}: the grid"
-        thing, memory, base, kept = check_place(device, slots, grid, what, INDIRECT)
+        thing, memory, base, kept = check_operand(device, slots, grid, what, INDIRECT)
         check_counts(thing, kernel)
         operands.append(Operand(memory, base, COUNTS_SIZE, -2, COUNTS_ALIGNMENT, INDIRECT))
         resources.append(kept)
@@ -336,10 +336,10 @@ class _BoundOperand(NamedTuple):
     kept: Storage | None  # what to keep alive
 
 
-def check_place(
+def check_operand(
     device: DeviceCore, slots: Slots, thing: object, what: str, rights: int
 ) -> _BoundOperand:
-    """Return the place of a buffer or a slot; raise if it cannot be used here."""
+    """Return a buffer or a slot, and its memory; raise if it cannot be used here."""
     if isinstance(thing, Slot):
         slots._check_own(thing, what, "buffer")
         slots._check_device(thing, device, what, rights)
@@ -356,11 +356,11 @@ def check_place(
     return _BoundOperand(thing, DIRECT, storage.address + thing._offset, storage)
 
 
-def _check_sized(place: Any, size: object, what: str) -> None:  # noqa: ANN401 - buffer or slot
+def _check_sized(thing: Any, size: object, what: str) -> None:  # noqa: ANN401 - buffer or slot
     """Raise if a command asks for the rest of a slot without a size."""
-    if size is None and isinstance(place, Slot) and place.size is None:
+    if size is None and isinstance(thing, Slot) and thing.size is None:
         raise InvalidArgumentError(
-            f"{what}: slot {place.index} has no size of its own; pass size=, or give it one in "
+            f"{what}: slot {thing.index} has no size of its own; pass size=, or give it one in "
             "device.record(slots=[(dtype, bytes), ...])"
         )
 

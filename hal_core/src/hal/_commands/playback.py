@@ -11,7 +11,7 @@ from hal._commands.instances import Instance, InstancePool, Lease, Replica, Slot
 from hal._commands.rebinding import RebindPlan, plan_of
 from hal._engine.payload import Payload
 from hal._kernels.indirect import run_on_host
-from hal._memory.peers import find_hosts
+from hal._memory.peers import find_owners
 from hal._memory.reaper import GRAPH, INSTANCE
 from hal._memory.replay import Replay
 from hal._memory.storage import Handle, Storage
@@ -94,8 +94,8 @@ class Playback:
         "_spares",
         "_template",
         "_uses",
-        "hosts",
         "is_host",
+        "owners",
     )
 
     def __init__(
@@ -129,7 +129,7 @@ class Playback:
         self.is_host = is_host
         # Contexts of other devices whose memory it uses
         visits = device._access or any(node.__class__ is PeerCopyNode for node in nodes)
-        self.hosts = find_hosts(device, resources) if visits else frozenset()
+        self.owners = find_owners(device, resources) if visits else frozenset()
         self._template = Replica(uses, nodes, uses.blocks)
         self._spares = [self._template]  # unused replicas
         self._pool = InstancePool()
@@ -143,7 +143,7 @@ class Playback:
         nothing from its execution but, if it is one launch, plain bindings.
         """
         varies = self.temporaries() or self._host_copies or self._direct
-        if varies or self.is_host or self.hosts or not self._functions:
+        if varies or self.is_host or self.owners or not self._functions:
             return None
         nodes, slots = self._template.nodes, self._uses.count
         if slots:

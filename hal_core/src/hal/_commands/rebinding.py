@@ -87,11 +87,13 @@ class RebindPlan:
         uses, found = self._uses, list[_Patch]()
         launch = {command: index for index, command in enumerate(self._commands)}
         for slot in range(uses.count):
-            for command, place, offset in uses.parameters[slot]:
-                found.append((slot, launch[command], replica.place(command, place), offset, 8, 0))
+            for command, argument, offset in uses.parameters[slot]:
+                found.append(
+                    (slot, launch[command], replica.place(command, argument), offset, 8, 0)
+                )
             starts = sorted({use.start for _, use in uses.numbers[slot]})
             for command, use in uses.numbers[slot]:
-                address, form = replica.place(command, use.place), starts.index(use.start)
+                address, form = replica.place(command, use.argument), starts.index(use.start)
                 found.append((slot, launch[command], address, 0, use.size, form))
             found += [(slot, launch[command], 0, 0, 0, 0) for command in uses.grids[slot]]
         return found

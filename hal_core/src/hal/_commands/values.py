@@ -19,7 +19,7 @@ from hal.arguments import as_three
 from hal.errors import ArgumentTypeError, HalError, InvalidArgumentError
 
 GRID: Final = -1
-"""The place of a grid, beside the indices of parameters."""
+"""The argument of a grid, beside the indices of parameters."""
 
 
 class ValueUse(NamedTuple):
@@ -29,7 +29,7 @@ class ValueUse(NamedTuple):
     """
 
     slot: int
-    place: int
+    argument: int
     kernel: Kernel
     start: int = 0
     size: int = 0
@@ -47,10 +47,10 @@ class Scalars:
 
     def add(self, use: ValueUse) -> ValueUse:
         """Note a use; return it with the place of its bytes."""
-        parameter = use.kernel.signature.parameters[use.place]
+        parameter = use.kernel.signature.parameters[use.argument]
         known = self._forms.get(parameter.type)
         if known is None:
-            known = self._forms[parameter.type] = self._size, use.kernel, use.place
+            known = self._forms[parameter.type] = self._size, use.kernel, use.argument
             self._size += parameter.size
         return use._replace(start=known[0], size=parameter.size)
 

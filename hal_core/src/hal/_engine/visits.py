@@ -8,14 +8,14 @@ from hal.errors import CancelledError
 
 
 class Visit:
-    """One operation's use of the memory of `host`, another device's context."""
+    """One operation's use of the memory of `owner`, another device's context."""
 
-    __slots__ = ("guest", "host")
+    __slots__ = ("guest", "owner")
 
-    def __init__(self, host: DeviceContext, guest: DeviceContext) -> None:
-        self.host = host
+    def __init__(self, owner: DeviceContext, guest: DeviceContext) -> None:
+        self.owner = owner
         self.guest = guest
-        host.guests[guest] = None
+        owner.guests[guest] = None
 
     def begin(self) -> None:
         """Begin the use, or a part of it; raise if the memory is gone. By the thread that issues.
@@ -23,9 +23,9 @@ class Visit:
         From here on the operation is being issued, in the ring, or run by the host.
         """
         with timelines.lock:
-            if not self.host.refuses_visits:
+            if not self.owner.refuses_visits:
                 return
-        raise closed_before(self.host)
+        raise closed_before(self.owner)
 
 
 class Visited:
@@ -43,8 +43,8 @@ def visits_of(resources: object) -> tuple[Visit, ...]:
     return resources.visits if isinstance(resources, Visited) else ()
 
 
-def closed_before(host: DeviceContext) -> CancelledError:
+def closed_before(owner: DeviceContext) -> CancelledError:
     """Return the failure of an operation that uses memory of a closed device."""
     return CancelledError(
-        f"the operation uses memory of {host.name}, which was closed before it was issued"
+        f"the operation uses memory of {owner.name}, which was closed before it was issued"
     )

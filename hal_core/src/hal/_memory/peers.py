@@ -92,7 +92,7 @@ def check_guest(device: DeviceCore, buffer: Extent, what: str, need: int, where:
 # Operations
 
 
-def find_hosts(device: DeviceCore, used: object) -> frozenset[DeviceContext]:
+def find_owners(device: DeviceCore, used: object) -> frozenset[DeviceContext]:
     """Return the contexts of other devices whose storages an operation keeps alive."""
     found: set[DeviceContext] = set()
     rest = [used]
@@ -104,7 +104,7 @@ def find_hosts(device: DeviceCore, used: object) -> frozenset[DeviceContext]:
             if each._heap is not device._heap:
                 found.add(each._heap._context)
         else:
-            found.update(getattr(each, "hosts", ()))  # a recording has looked once
+            found.update(getattr(each, "owners", ()))  # a recording has looked once
     return frozenset(found)
 
 
@@ -115,23 +115,23 @@ def guard(
     is_host: bool = False,
 ) -> Payload:
     """Return a payload that visits the devices whose memory it uses, if any."""
-    hosts = find_hosts(device, payload[2])
-    if not hosts or payload[0] is None:
+    owners = find_owners(device, payload[2])
+    if not owners or payload[0] is None:
         return payload
-    return visit(device, payload, hosts, is_host=is_host)
+    return visit(device, payload, owners, is_host=is_host)
 
 
 def visit(
     device: DeviceCore,
     payload: Payload,
-    hosts: Iterable[DeviceContext],
+    owners: Iterable[DeviceContext],
     *,
     is_host: bool = False,
 ) -> Payload:
-    """Return a payload that visits `hosts` and otherwise acts as `payload`."""
+    """Return a payload that visits `owners` and otherwise acts as `payload`."""
     function, arguments, resources = payload
     lend((arguments, resources))
-    visits = tuple([Visit(host, device._context) for host in hosts])
+    visits = tuple([Visit(owner, device._context) for owner in owners])
     if isinstance(function, Replay):
         function.visits = visits
         return function, arguments, Visited(resources, visits)
@@ -161,15 +161,15 @@ def _run_on_host(
 # Closing
 
 
-def end_visits(host: DeviceContext, deadline: float) -> tuple[str, ...]:
+def end_visits(owner: DeviceContext, deadline: float) -> tuple[str, ...]:
     """Cancel the visits of a device that have not begun, and wait for the others (Q6).
 
     Returns a line for each context that has not ended its own by `deadline`;
     the device is lost then, and its memory left behind.
     """
-    progress.act(_refuse_visits, host, None)
+    progress.act(_refuse_visits, owner, None)
     grace = min(deadline, sync.monotonic() + _GRACE_SECONDS)
-    while guests := progress.act(_find_guests, host, None):
+    while guests := progress.act(_find_guests, owner, None):
         # The work of a lost device may never end.
         is_hopeless = all(guest.lost is not None for guest in guests)
         if sync.monotonic() >= (grace if is_hopeless else deadline):
@@ -179,44 +179,44 @@ def end_visits(host: DeviceContext, deadline: float) -> tuple[str, ...]:
         sync.nap(_NAP_SECONDS)
     else:
         return ()
-    abandoned = tuple(f"work on {guest.name} that uses memory of {host.name}" for guest in guests)
-    host.give_up(abandoned)
+    abandoned = tuple(f"work on {guest.name} that uses memory of {owner.name}" for guest in guests)
+    owner.give_up(abandoned)
     return abandoned
 
 
-def _refuse_visits(step: CallStep, host: DeviceContext, _: None) -> None:
+def _refuse_visits(step: CallStep, owner: DeviceContext, _: None) -> None:
     """Cancel the operations that are to visit a device and are not issued; refuse later ones."""
     with timelines.lock:
-        host.refuses_visits = True
-        for guest in list(host.guests):
-            _cancel_visits(guest, host, step.work)
+        owner.refuses_visits = True
+        for guest in list(owner.guests):
+            _cancel_visits(guest, owner, step.work)
 
 
-def _cancel_visits(guest: DeviceContext, host: DeviceContext, work: Work) -> None:
+def _cancel_visits(guest: DeviceContext, owner: DeviceContext, work: Work) -> None:
     # Not inside of the ``with``: a Ctrl-C in a loop that ends with an ``if`` leaves the lock taken.
     for queue in guest.queues:
         for operation in queue._unissued():
-            if _guest_in(operation._resources, host) is not None:
-                end(operation, CANCELLED, closed_before(host), work)
+            if _guest_in(operation._resources, owner) is not None:
+                end(operation, CANCELLED, closed_before(owner), work)
 
 
-def _find_guests(_: CallStep, host: DeviceContext, __: None) -> set[DeviceContext]:
+def _find_guests(_: CallStep, owner: DeviceContext, __: None) -> set[DeviceContext]:
     """Return the contexts whose running operations visit a device.
 
     Not those whose `Visit` lives on: nobody knows when a finaliser runs.
     """
     with timelines.lock:
         kept = list(left_behind)
-        for queue in [queue for guest in list(host.guests) for queue in guest.queues]:
+        for queue in [queue for guest in list(owner.guests) for queue in guest.queues]:
             kept += [operation._resources for operation in queue._running()]
-    found = [_guest_in(resources, host) for resources in kept]
+    found = [_guest_in(resources, owner) for resources in kept]
     return {guest for guest in found if guest is not None}
 
 
-def _guest_in(resources: object, host: DeviceContext) -> DeviceContext | None:
-    """Return the context whose operation keeps `resources` alive, if that visits `host`."""
+def _guest_in(resources: object, owner: DeviceContext) -> DeviceContext | None:
+    """Return the context whose operation keeps `resources` alive, if that visits `owner`."""
     for visit in visits_of(resources):
-        if visit.host is host:
+        if visit.owner is owner:
             return visit.guest
     return None
 
