@@ -135,3 +135,22 @@ def test_what_runs_back_is_the_type_of_a_property(pair):
     ]
     assert [each.returns for each in properties] == uses
     assert len(uses) == 1
+
+
+def definitions(path):
+    """Yield the name of each class and alias of a file, and its text."""
+    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        if isinstance(node, ast.ClassDef):
+            yield node.name.lstrip("_"), ast.unparse(node)
+        elif isinstance(node, ast.AnnAssign) and ast.unparse(node.annotation) == "TypeAlias":
+            yield ast.unparse(node.target).lstrip("_"), ast.unparse(node.value).strip("'")
+
+
+def test_no_name_stands_for_two_classes():
+    """`hal.protocols` aside, whose names are those of the classes that it describes."""
+    found = {}
+    for module in FILES.keys() - {"hal.protocols"}:
+        for name, text in definitions(FILES[module]):
+            found.setdefault(name, set()).add(text)
+    several = {name for name, texts in found.items() if len(texts) > 1}
+    assert several == {"HookSpecification"}  # of backends and of providers, each by its own module

@@ -43,14 +43,14 @@ _CODE_NAMES: Final = {3: "opaque handles"}
 _NUMPY_HAS_VERSIONS: Final = np.lib.NumpyVersion(np.__version__) >= "2.1.0"
 
 
-class _Device(ctypes.Structure):
+class _DLDevice(ctypes.Structure):
     _fields_ = (("kind", ctypes.c_int32), ("number", ctypes.c_int32))
 
 
 class _DLTensor(ctypes.Structure):
     _fields_ = (
         ("data", ctypes.c_void_p),
-        ("device", _Device),
+        ("device", _DLDevice),
         ("dimensions", ctypes.c_int32),
         ("code", ctypes.c_uint8),
         ("bits", ctypes.c_uint8),
@@ -201,7 +201,7 @@ def export_array(
     managed = (_Versioned if name == _WITH_VERSION else _Managed).from_address(
         _capsule_pointer(capsule, name)
     )
-    managed.tensor.device = _Device(*device)
+    managed.tensor.device = _DLDevice(*device)
     if is_bfloat16:
         managed.tensor.code = _BFLOAT
     if is_copy and name == _WITH_VERSION:
