@@ -40,11 +40,11 @@ class Lease:
 class SlotUses:
     """The commands that use each slot; immutable."""
 
-    __slots__ = ("blocks", "commands", "count", "fields", "grids", "numbers", "parameters", "sized")
+    __slots__ = ("commands", "count", "fields", "grids", "numbers", "packed", "parameters", "sized")
 
     def __init__(self, count: int, commands: Iterable[Command]) -> None:
         self.count = count
-        self.blocks: dict[int, ParameterBlock] = {}  # of the commands whose parameters use slots
+        self.packed: dict[int, ParameterBlock] = {}  # of the commands whose parameters use slots
         # For each slot: (command, parameter, offset), (command, field, offset), and commands
         self.parameters: list[list[tuple[int, int, int]]] = [[] for _ in range(count)]
         self.fields: list[list[tuple[int, int, int]]] = [[] for _ in range(count)]
@@ -73,26 +73,26 @@ class SlotUses:
         self.commands = [tuple(each) for each in users]
 
     def _use_block(self, number: int, command: Command) -> None:
-        assert command.block is not None  # noqa: S101 - it is a kernel's
-        self.blocks[number] = command.block
+        assert command.parameters is not None  # noqa: S101 - it is a kernel's
+        self.packed[number] = command.parameters
 
 
 class Replica:
     """The nodes of a recording for one binding table; one thread at a time."""
 
-    __slots__ = ("_blocks", "_numbers", "_pointers", "_uses", "nodes", "table")
+    __slots__ = ("_numbers", "_packed", "_pointers", "_uses", "nodes", "table")
 
     def __init__(
-        self, uses: SlotUses, nodes: Sequence[Node], blocks: dict[int, ParameterBlock]
+        self, uses: SlotUses, nodes: Sequence[Node], packed: dict[int, ParameterBlock]
     ) -> None:
         self._uses = uses
-        self._blocks = blocks  # the nodes only hold their addresses
+        self._packed = packed  # the nodes only hold their addresses
         self.nodes: list[Any] = list(nodes)  # of each command, with the addresses of the table
         self.table: Table = (None,) * uses.count  # it is bound to none at first
         # For each slot: the memory of a block and the index in it for its addresses, and an offset
         self._pointers = [
             [
-                (blocks[command]._storage, blocks[command].place(argument), offset)
+                (packed[command]._storage, packed[command].place(argument), offset)
                 for command, argument, offset in each
             ]
             for each in uses.parameters
@@ -102,8 +102,8 @@ class Replica:
             [
                 (
                     struct.Struct(f"{use.size}s").pack_into,
-                    blocks[command]._storage,
-                    blocks[command].place(use.argument),
+                    packed[command]._storage,
+                    packed[command].place(use.argument),
                     slice(use.start, use.start + use.size),
                 )
                 for command, use in each
@@ -113,16 +113,16 @@ class Replica:
 
     def copy(self) -> Replica:
         """Return another one, with parameter blocks of its own. Any thread may call it."""
-        blocks = {}
+        packed = {}
         nodes = list(self.nodes)
-        for command, block in self._uses.blocks.items():
-            blocks[command] = block.copy()
-            nodes[command] = nodes[command]._replace(parameters=blocks[command].address)
-        return Replica(self._uses, nodes, blocks)
+        for command, block in self._uses.packed.items():
+            packed[command] = block.copy()
+            nodes[command] = nodes[command]._replace(parameters=packed[command].address)
+        return Replica(self._uses, nodes, packed)
 
     def place(self, command: int, parameter: int) -> int:
         """Return the address of a parameter's bytes, of a command that uses slots."""
-        block = self._blocks[command]
+        block = self._packed[command]
         return block.address + block._layout.offsets[parameter]
 
     def bind(self, table: Table) -> Sequence[int]:

@@ -82,7 +82,7 @@ class Command(NamedTuple):
     node: Node  # the arguments after the stream, without the addresses of slots
     operands: tuple[Operand, ...]
     resources: tuple[object, ...]
-    block: ParameterBlock | None = None  # a kernel's arguments
+    parameters: ParameterBlock | None = None  # a kernel's, packed
     values: Sequence[ValueUse] = ()  # the slots whose numbers it takes
 
     def accesses(self) -> list[Access]:

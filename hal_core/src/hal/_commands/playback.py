@@ -130,7 +130,7 @@ class Playback:
         # Contexts of other devices whose memory it uses
         visits = device._access or any(node.__class__ is PeerCopyNode for node in nodes)
         self.owners = find_owners(device, resources) if visits else frozenset()
-        self._template = Replica(uses, nodes, uses.blocks)
+        self._template = Replica(uses, nodes, uses.packed)
         self._spares = [self._template]  # unused replicas
         self._pool = InstancePool()
         self._plan: RebindPlan | None = None  # of a recording whose slots the C extension can bind
