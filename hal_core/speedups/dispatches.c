@@ -164,7 +164,7 @@ enum answer dispatch(PyObject *queue, PyObject *kernel, const struct launch_opti
   PyObject *arguments = options->args ? options->args : engine.empty;
   bool is_tuple = PyTuple_CheckExact(arguments);
   if (!is_tuple && !PyList_CheckExact(arguments)) return NOT_MINE;
-  struct native_call call = {.kind = CALL_LAUNCH};
+  struct native_call call = {.kind = CALL_LAUNCH, .function = get(device, DeviceCore__launch)};
   if (!read_grid(options->grid, call.launch.grid)) return NOT_MINE;
   if (!read_block(kernel, options->block, call.launch.block)) return NOT_MINE;
   if (!read_shared(kernel, options->shared_memory, &call.launch.shared)) return NOT_MINE;
@@ -181,6 +181,7 @@ enum answer dispatch(PyObject *queue, PyObject *kernel, const struct launch_opti
   if (given == packer->count && pack_all(packer, device, arguments, &packed, used, order->uses)) {
     call.launch.function = (void *)(uintptr_t)PyLong_AsUnsignedLongLong(get(kernel, Kernel__function));
     call.launch.parameters = packed.places;
+    call.launch.count = packer->count;
     answer = submit(queue, names_of.dispatch, &call, used, order, result);
   }
   Py_DECREF(used);

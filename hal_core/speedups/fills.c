@@ -64,7 +64,7 @@ enum answer fill(PyObject *queue, PyObject *buffer, PyObject *value, PyObject *s
   long long size = whole - offset;
   if (length && length != Py_None && !small_int(length, &size)) return NOT_MINE;
   if (size <= 0 || size > whole - offset || size > engine.chunk) return NOT_MINE;
-  struct native_call call = {.kind = CALL_FILL};
+  struct native_call call = {.kind = CALL_FILL, .function = get(device, DeviceCore__fill)};
   if (!pattern_of(value, get(buffer, Extent__dtype), &call.fill.pattern, &call.fill.width))
     return NOT_MINE;
   address += (uintptr_t)offset;

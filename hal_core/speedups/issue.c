@@ -131,6 +131,14 @@ static bool has_other_events(const struct issue *self, PyObject *other) {
   return Py_TYPE(theirs) != &calls_type || theirs->write_value || self->calls->write_value;
 }
 
+bool waits_for_itself(const struct issue *self, PyObject *timeline, long long value) {
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(self->signals); i++) {
+    PyObject *signal = PyTuple_GET_ITEM(self->signals, i);
+    if (get(signal, Timepoint__semaphore) == timeline && number(signal, Timepoint__value) <= value) return true;
+  }
+  return false;
+}
+
 bool resolve(struct issue *self) {
   PyObject *queue = self->queue;
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(self->waits); i++) {
@@ -143,11 +151,7 @@ bool resolve(struct issue *self) {
       timeline = get(timepoint, Timepoint__semaphore);
       value = number(timepoint, Timepoint__value);
     }
-    for (Py_ssize_t j = 0; timeline && j < PyTuple_GET_SIZE(self->signals); j++) {
-      PyObject *signal = PyTuple_GET_ITEM(self->signals, j);
-      if (get(signal, Timepoint__semaphore) == timeline && number(signal, Timepoint__value) <= value)
-        return false; /* it would wait for itself */
-    }
+    if (timeline && waits_for_itself(self, timeline, value)) return false;
     if (is_timepoint) {
       if (!is_none(timeline, Timeline__failure)) return false;
       if (number(timeline, Timeline__value) >= value) continue;
@@ -185,16 +189,19 @@ static bool are_unwatched(const struct issue *self) {
   return true;
 }
 
-bool may_signal(const struct issue *self) {
+bool may_reserve(const struct issue *self) {
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(self->signals); i++) {
     PyObject *signal = PyTuple_GET_ITEM(self->signals, i);
     PyObject *timeline = get(signal, Timepoint__semaphore);
     for (Py_ssize_t j = 0; j < i; j++)
       if (get(PyTuple_GET_ITEM(self->signals, j), Timepoint__semaphore) == timeline) return false;
+    if (!is_none(timeline, Timeline__failure)) return false;
     if (number(signal, Timepoint__value) <= number(timeline, Timeline__reserved)) return false;
   }
-  return are_unwatched(self);
+  return true;
 }
+
+bool may_signal(const struct issue *self) { return may_reserve(self) && are_unwatched(self); }
 
 /* Take memory of the driver's pool; an address that no object can be made for is given back. */
 static int allocate(const struct calls *calls, const struct native_call *call, void *stream) {

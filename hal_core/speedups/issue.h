@@ -62,6 +62,12 @@ bool has_room(struct issue *self, Py_ssize_t length, struct drops *drops);
 /* Find out what the waits stand for; false if one is not recorded on a stream of the driver. */
 bool resolve(struct issue *self);
 
+/* Return whether an operation that waits for a value would wait for itself. */
+bool waits_for_itself(const struct issue *self, PyObject *timeline, long long value);
+
+/* Return whether the signals can be reserved (S1). */
+bool may_reserve(const struct issue *self);
+
 /* Return whether the signals can be reserved and published without anybody to wake. */
 bool may_signal(const struct issue *self);
 
@@ -71,6 +77,20 @@ bool may_signal(const struct issue *self);
  * lock; the latter is held again afterwards only if it was free, see `has_lock`. The baton passes to
  * the Python engine if it has to publish the operation, or to record its event. */
 enum answer issue(struct issue *self, const struct native_call *call);
+
+/* ---- backlog.c ---- */
+
+/* Return whether an operation is likely to stand in line. No lock held, so this is a guess. */
+bool is_early(const struct issue *self);
+
+/* Have a fresh operation stand in line. `call` has the engine's function; `effect` has no drops. */
+enum answer stand_in_line(struct issue *self, const struct native_call *call, PyObject *resources,
+                          struct effect *effect);
+
+/* Return whether an operation of a backlog waits for more than its turn. */
+static inline bool is_held_back(PyObject *operation) {
+  return get(operation, Operation__state) == engine.zero && number(operation, Operation__unresolved);
+}
 
 /* Have the Python engine do what is left, once the lock is released. */
 enum answer finish(struct issue *self, enum answer answer);

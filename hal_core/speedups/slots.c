@@ -91,6 +91,7 @@ int install_engine(PyObject *classes, PyObject *parts) {
   if (!(engine.prepare = part(parts, "prepare"))) return -1;
   if (!(engine.put_off = part(parts, "put_off"))) return -1;
   if (!(engine.heappop = part(parts, "heappop"))) return -1;
+  if (!(engine.heappush = part(parts, "heappush"))) return -1;
   if (!(engine.issued = part(parts, "issued"))) return -1;
   if (!(engine.issuing = part(parts, "issuing"))) return -1;
   if (!(engine.done = part(parts, "done"))) return -1;

@@ -64,7 +64,7 @@ extern struct engine {
   PyObject *pump;                                         /* Python: issues what is ready */
   PyObject *signal_again, *signal_later; /* Python: release those that wait, here or later */
   PyObject *sleep; /* Python: waits for a semaphore that was watched in vain */
-  PyObject *heappop;
+  PyObject *heappop, *heappush;
   PyObject *prepare, *settle; /* Python: records an operation of a group; watches over one */
   PyObject *watched;          /* the set of the groups that are watched over */
   PyObject *issued, *issuing, *done;                      /* states, small numbers */
@@ -225,6 +225,7 @@ struct native_call {
     CALL_FILL, CALL_COPY, CALL_LAUNCH, CALL_GRAPH, CALL_REBOUND, CALL_NODES, CALL_ALLOCATE, CALL_FREE,
     CALL_GATHER, CALL_NONE,
   } kind;
+  PyObject *function; /* the engine's, borrowed, for what may stand in line; else NULL */
   union {
     struct {
       uintptr_t address;
@@ -239,6 +240,7 @@ struct native_call {
       void *function;
       unsigned grid[3], block[3], shared;
       void **parameters;
+      Py_ssize_t count; /* of parameters that stand on the caller's stack, of 8 bytes each */
     } launch;
     void *graph;
     struct {

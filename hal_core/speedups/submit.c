@@ -114,8 +114,11 @@ enum answer submit_with(PyObject *queue, PyObject *kind, const struct native_cal
   if (lock) leave_lock(lock);
   answer = finish(&self, answer);
   drop_all(&drops); /* only now: code of the user's runs, which may wait for the queue */
-  if (answer == TAKEN && !(number(queue, StreamQueue__sequence) & engine.harvest_mask))
-    answer = harvest(queue, self.context);
+  if (answer == TAKEN) {
+    if (!(number(queue, StreamQueue__sequence) & engine.harvest_mask)) answer = harvest(queue, self.context);
+  } else if (answer == NOT_MINE && !self.rest && call->function && !order->uses && is_early(&self)) {
+    answer = stand_in_line(&self, call, resources, effect);
+  }
   if (answer == TAKEN) *result = Py_NewRef(self.operation);
   let_go(&self);
   return answer;

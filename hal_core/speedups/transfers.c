@@ -82,7 +82,8 @@ enum answer copy_shortcut(PyObject *const *args, Py_ssize_t count, PyObject *nam
   from += (uintptr_t)first;
   to += (uintptr_t)into;
   if (from < to + (uintptr_t)size && to < from + (uintptr_t)size) return NOT_MINE; /* the same, or refused */
-  struct native_call call = {.kind = CALL_COPY, .copy = {to, from, (size_t)size}};
+  struct native_call call = {
+      .kind = CALL_COPY, .function = get(device, DeviceCore__copy), .copy = {to, from, (size_t)size}};
   Py_INCREF(target); /* the collector may run code that closes the buffers */
   Py_INCREF(source);
   PyObject *resources = PyTuple_Pack(3, target, source, Py_None);
@@ -128,7 +129,9 @@ enum answer write_bytes(PyObject *queue, PyObject *buffer, long long start, cons
   enum answer answer = RAISED;
   if (resources) {
     uintptr_t source = (uintptr_t)PyBytes_AS_STRING(captured);
-    struct native_call call = {.kind = CALL_COPY, .copy = {address + (uintptr_t)start, source, size}};
+    struct native_call call = {.kind = CALL_COPY,
+                               .function = get(device, DeviceCore__copy_from_host),
+                               .copy = {address + (uintptr_t)start, source, size}};
     answer = submit(queue, names_of.write, &call, resources, order, result);
   }
   Py_XDECREF(resources);
@@ -146,7 +149,9 @@ enum answer read_bytes(PyObject *queue, PyObject *buffer, long long start, const
   Py_INCREF(storage); /* as above */
   PyObject *resources = PyTuple_Pack(3, Py_None, storage, host->obj);
   enum answer answer = RAISED;
-  struct native_call call = {.kind = CALL_COPY, .copy = {(uintptr_t)host->buf, address + (uintptr_t)start, size}};
+  struct native_call call = {.kind = CALL_COPY,
+                             .function = get(device, DeviceCore__copy_to_host),
+                             .copy = {(uintptr_t)host->buf, address + (uintptr_t)start, size}};
   if (resources) answer = submit(queue, names_of.read, &call, resources, order, result);
   Py_XDECREF(resources);
   Py_DECREF(storage);
@@ -189,7 +194,7 @@ enum answer submit_shortcut(PyObject *const *args, Py_ssize_t count, PyObject *n
   if (!PyTuple_CheckExact(payload) || PyTuple_GET_SIZE(payload) != 3) return NOT_MINE;
   PyObject *resources = PyTuple_GET_ITEM(payload, 2), *device = device_of(queue);
   PyObject *function = PyTuple_GET_ITEM(payload, 0);
-  struct native_call call = {.kind = CALL_NONE};
+  struct native_call call = {.kind = CALL_NONE, .function = function};
   if (!device) return NOT_MINE;
   if (function != Py_None && (!can_copy(queue) || !is_copy(device, function) ||
                               !(never_blocks(device, resources) && read_copy(PyTuple_GET_ITEM(payload, 1), &call))))

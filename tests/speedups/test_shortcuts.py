@@ -48,6 +48,7 @@ ANYWHERE = [
     "binding_cases.py",
     "deep_cases.py",
     "flow_cases.py",
+    "line_cases.py",
     "piece_cases.py",
     "recycle_cases.py",
     "transfer_cases.py",

@@ -141,6 +141,7 @@ def install() -> None:
         "sleep": sleep,
         "prepare": prepare,
         "heappop": heapq.heappop,
+        "heappush": heapq.heappush,
         "issued": ISSUED,
         "issuing": ISSUING,
         "done": DONE,

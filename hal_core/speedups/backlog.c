@@ -1,0 +1,216 @@
+/* Have an operation stand in line whose waits are not all recorded (`hal._engine.backlog`, "stand_in_line"). */
+#include "issue.h"
+
+/* What that takes, made before the lock is taken. */
+struct place {
+  PyObject *arguments, *resources;
+  PyObject *registers[MOST_WAITS], *buckets[MOST_WAITS]; /* of waits whose timelines have none; else NULL */
+};
+
+static long long key_of(PyObject *timepoint) { return 2 * number(timepoint, Timepoint__value) + 1; }
+
+static bool is_unmet(PyObject *timepoint) {
+  PyObject *timeline = get(timepoint, Timepoint__semaphore);
+  long long value = number(timepoint, Timepoint__value);
+  return number(timeline, Timeline__value) < value && !covering(timeline, value);
+}
+
+bool is_early(const struct issue *self) {
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(self->waits); i++) {
+    PyObject *wait = PyTuple_GET_ITEM(self->waits, i);
+    if (Py_TYPE(wait) == engine.Timepoint && is_unmet(wait)) return true;
+  }
+  return is_true(self->queue, StreamQueue__ordered) && PyObject_Length(get(self->queue, StreamQueue__backlog));
+}
+
+/* Return the bucket of those that wait for a value, borrowed; NULL if there is none. */
+static PyObject *bucket_of(PyObject *timepoint) {
+  PyObject *waiters = get(get(timepoint, Timepoint__semaphore), Timeline__recorded);
+  if (waiters == Py_None) return NULL;
+  PyObject *key = PyLong_FromLongLong(key_of(timepoint));
+  PyObject *bucket = key ? PyDict_GetItemWithError(get(waiters, Waiters__buckets), key) : NULL;
+  Py_XDECREF(key);
+  return bucket;
+}
+
+static PyObject *new_register(void) {
+  PyObject *made = engine.Waiters->tp_alloc(engine.Waiters, 0);
+  if (!made) return NULL;
+  *slot_of(made, Waiters__buckets) = PyDict_New();
+  *slot_of(made, Waiters__keys) = PyList_New(0);
+  if (!get(made, Waiters__buckets) || !get(made, Waiters__keys)) Py_CLEAR(made);
+  return made;
+}
+
+static PyObject *new_bucket(PyObject *operation, Py_ssize_t index) {
+  PyObject *bucket = PyDict_New(), *number = PyLong_FromSsize_t(index);
+  if (!bucket || !number || PyDict_SetItem(bucket, operation, number) < 0) Py_CLEAR(bucket);
+  Py_XDECREF(number);
+  return bucket;
+}
+
+static PyObject *tuple_of(const unsigned long long *numbers, Py_ssize_t count) {
+  PyObject *made = PyTuple_New(count);
+  for (Py_ssize_t i = 0; made && i < count; i++) {
+    PyObject *number = PyLong_FromUnsignedLongLong(numbers[i]);
+    if (number) PyTuple_SET_ITEM(made, i, number);
+    if (!number) Py_CLEAR(made);
+  }
+  return made;
+}
+
+/* Return a launch's arguments. Its parameters, which stand on the caller's stack, are copied to `*kept`. */
+static PyObject *launch_arguments(const struct native_call *call, PyObject **kept) {
+  Py_ssize_t count = call->launch.count;
+  if (!(*kept = PyBytes_FromStringAndSize(NULL, count * (Py_ssize_t)(sizeof(void *) + sizeof(uint64_t))))) return NULL;
+  void **places = (void **)PyBytes_AS_STRING(*kept);
+  uint64_t *values = (uint64_t *)(places + count);
+  for (Py_ssize_t i = 0; i < count; i++) {
+    memcpy(&values[i], call->launch.parameters[i], sizeof *values);
+    places[i] = &values[i];
+  }
+  const unsigned *grid = call->launch.grid, *block = call->launch.block;
+  return Py_BuildValue("K(III)(III)IK", (unsigned long long)(uintptr_t)call->launch.function, grid[0], grid[1],
+                       grid[2], block[0], block[1], block[2], call->launch.shared,
+                       (unsigned long long)(uintptr_t)places);
+}
+
+/* Return a call's arguments as the engine's function takes them, and what to keep for them besides, or NULL. */
+static PyObject *arguments_of(const struct native_call *call, PyObject **kept) {
+  switch (call->kind) {
+    case CALL_LAUNCH: return launch_arguments(call, kept);
+    case CALL_FILL:
+      return tuple_of((unsigned long long[]){call->fill.address, call->fill.pattern, call->fill.width,
+                                             call->fill.count}, 4);
+    case CALL_COPY:
+      return tuple_of((unsigned long long[]){call->copy.target, call->copy.source, call->copy.size}, 3);
+    default: return Py_NewRef(engine.empty);
+  }
+}
+
+/* Return resources, a tuple, and one more. */
+static PyObject *and_one(PyObject *resources, PyObject *more) {
+  Py_ssize_t count = PyTuple_GET_SIZE(resources);
+  PyObject *all = PyTuple_New(count + 1);
+  for (Py_ssize_t i = 0; all && i < count; i++) PyTuple_SET_ITEM(all, i, Py_NewRef(PyTuple_GET_ITEM(resources, i)));
+  if (all) PyTuple_SET_ITEM(all, count, Py_NewRef(more));
+  return all;
+}
+
+static bool make(struct place *place, const struct issue *self, const struct native_call *call, PyObject *resources) {
+  PyObject *kept = NULL;
+  place->arguments = arguments_of(call, &kept);
+  if (place->arguments) place->resources = kept ? and_one(resources, kept) : Py_NewRef(resources);
+  Py_XDECREF(kept);
+  bool is_made = place->resources;
+  for (Py_ssize_t i = 0; is_made && i < PyTuple_GET_SIZE(self->waits); i++) {
+    PyObject *wait = PyTuple_GET_ITEM(self->waits, i);
+    if (Py_TYPE(wait) != engine.Timepoint) return false; /* a submission's semaphore is made when it is needed */
+    if (!is_unmet(wait) || bucket_of(wait)) continue;
+    place->buckets[i] = new_bucket(self->operation, i);
+    is_made = place->buckets[i];
+    if (is_made && is_none(get(wait, Timepoint__semaphore), Timeline__recorded))
+      is_made = place->registers[i] = new_register();
+  }
+  return is_made;
+}
+
+static void drop(struct place *place) {
+  Py_XDECREF(place->arguments);
+  Py_XDECREF(place->resources);
+  for (int i = 0; i < MOST_WAITS; i++) {
+    Py_XDECREF(place->registers[i]);
+    Py_XDECREF(place->buckets[i]);
+  }
+}
+
+/* Return whether an operation can be registered for a wait, or need not be: `*is_held` tells. */
+static bool may_register(const struct issue *self, const struct place *place, Py_ssize_t index, bool *is_held) {
+  PyObject *wait = PyTuple_GET_ITEM(self->waits, index), *timeline = get(wait, Timepoint__semaphore);
+  long long value = number(wait, Timepoint__value);
+  if (!is_none(timeline, Timeline__failure) || value > LLONG_MAX / 2 - 1 || waits_for_itself(self, timeline, value))
+    return false;
+  for (Py_ssize_t i = 0; i < index; i++)
+    if (get(PyTuple_GET_ITEM(self->waits, i), Timepoint__semaphore) == timeline) return false;
+  *is_held = is_unmet(wait);
+  bool has_register = place->registers[index] || !is_none(timeline, Timeline__recorded);
+  if (*is_held) return bucket_of(wait) || (place->buckets[index] && has_register);
+  if (number(timeline, Timeline__value) >= value) return true;
+  PyObject *other = get(covering(timeline, value), Operation__queue);
+  return get(other, StreamQueue__domain) == get(self->queue, StreamQueue__domain);
+}
+
+/* Return whether an operation that waits for nothing is to be issued by who issues what stands before it. */
+static bool is_behind(PyObject *queue) {
+  if (!is_true(queue, StreamQueue__ordered)) return false;
+  if (!is_none(queue, StreamQueue__issuing)) return true; /* who has the baton looks again */
+  PyObject *first = entry_of(get(queue, StreamQueue__backlog), 0);
+  return first && is_held_back(first);
+}
+
+static void register_for(PyObject *operation, PyObject *wait, struct place *place, Py_ssize_t index) {
+  PyObject *timeline = get(wait, Timepoint__semaphore), *bucket = bucket_of(wait);
+  if (bucket) {
+    PyObject *position = PyLong_FromSsize_t(index);
+    if (!position || PyDict_SetItem(bucket, operation, position) < 0) PyErr_Clear();
+    Py_XDECREF(position);
+    return;
+  }
+  if (is_none(timeline, Timeline__recorded)) {
+    put(timeline, Timeline__recorded, place->registers[index]);
+    place->registers[index] = NULL;
+  }
+  PyObject *waiters = get(timeline, Timeline__recorded), *key = PyLong_FromLongLong(key_of(wait)), *done = NULL;
+  if (key && !PyDict_SetItem(get(waiters, Waiters__buckets), key, place->buckets[index]))
+    done = PyObject_CallFunctionObjArgs(engine.heappush, get(waiters, Waiters__keys), key, NULL);
+  if (!done) PyErr_Clear();
+  Py_XDECREF(done);
+  Py_XDECREF(key);
+}
+
+/* Join the line; false if that is not the plain case. Under the lock. */
+static bool join(struct issue *self, struct place *place, const struct native_call *call) {
+  PyObject *queue = self->queue, *operation = self->operation;
+  if (PyDict_GET_SIZE(engine.put_off) || is_true(queue, StreamQueue__closed)) return false;
+  if (!is_none(self->context, DeviceContext_lost) || !may_reserve(self)) return false;
+  long long unresolved = 0;
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(self->waits); i++) {
+    bool is_held = false;
+    if (!may_register(self, place, i, &is_held)) return false;
+    if (is_held) unresolved |= 1LL << i;
+  }
+  if (!unresolved && !is_behind(queue)) return false;
+  put(operation, Operation__function, Py_NewRef(call->function));
+  put(operation, Operation__arguments, Py_NewRef(place->arguments));
+  put(operation, Operation__waits, Py_NewRef(self->waits));
+  put(operation, Operation__unresolved, PyLong_FromLongLong(unresolved));
+  PyObject *old = swap(operation, Operation__resources, Py_NewRef(place->resources));
+  Py_DECREF(old); /* the caller has it, too */
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(self->waits); i++)
+    if (unresolved >> i & 1) register_for(operation, PyTuple_GET_ITEM(self->waits, i), place, i);
+  if (is_true(queue, StreamQueue__ordered)) {
+    append_to(get(queue, StreamQueue__backlog), operation);
+  } else if (PyDict_SetItem(get(queue, StreamQueue__pending), operation, Py_None) < 0) {
+    PyErr_Clear();
+  }
+  return true;
+}
+
+enum answer stand_in_line(struct issue *self, const struct native_call *call, PyObject *resources,
+                          struct effect *effect) {
+  struct place place = {NULL};
+  enum answer answer = NOT_MINE;
+  if (make(&place, self, call, resources) && (!effect->lock || enter_lock(effect->lock))) {
+    if (enter()) {
+      if ((!effect->may || effect->may(effect, self)) && join(self, &place, call)) {
+        answer = TAKEN;
+        if (effect->apply) effect->apply(effect, self->operation, NULL);
+      }
+      leave();
+    }
+    if (effect->lock) leave_lock(effect->lock);
+  }
+  PyErr_Clear();
+  drop(&place);
+  return answer;
+}
