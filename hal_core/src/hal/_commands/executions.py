@@ -47,7 +47,7 @@ def check_execution(device: DeviceCore, commands: object, bindings: object) -> t
     blocks = transients(device, sizes) if sizes else ()
     payload, is_host = playback.payload(bindings, blocks)
     if device._access or playback.owners:
-        payload = peers.guard(device, payload, is_host=is_host)
+        payload = peers.guard(device, payload)
     if not blocks:
         return payload, is_host
     function, arguments, resources = payload
@@ -146,7 +146,7 @@ def execute_parts(
                     before = tuple(dict.fromkeys((*before, *also)))
                 else:
                     payload, is_host = work.of_part(table, storages)
-                    payload = peers.guard(work.device, payload, is_host=is_host)
+                    payload = peers.guard(work.device, payload)
                     parts.append(Submission(where or queue, "execute", payload, (), is_host))
                 lists.append(before)
             lists.append(tuple([parts[each] for each in stages.last]))

@@ -105,7 +105,7 @@ def check_dispatch(
     elif late:
         payload = (_launch_late, (function, late, parameters, arguments), used)
     if device._access:
-        payload = peers.guard(device, payload, is_host=is_host)
+        payload = peers.guard(device, payload)
     return payload, is_host
 
 

@@ -8,6 +8,7 @@ close cancels those that have not begun, and waits for the others.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any, Final
 
 from hal._base import sync
@@ -108,51 +109,26 @@ def find_owners(device: DeviceCore, used: object) -> frozenset[DeviceContext]:
     return frozenset(found)
 
 
-def guard(
-    device: DeviceCore,
-    payload: Payload,
-    *,
-    is_host: bool = False,
-) -> Payload:
+def guard(device: DeviceCore, payload: Payload) -> Payload:
     """Return a payload that visits the devices whose memory it uses, if any."""
     owners = find_owners(device, payload[2])
-    if not owners or payload[0] is None:
-        return payload
-    return visit(device, payload, owners, is_host=is_host)
+    return visit(device, payload, owners) if owners and payload[0] is not None else payload
 
 
-def visit(
-    device: DeviceCore,
-    payload: Payload,
-    owners: Iterable[DeviceContext],
-    *,
-    is_host: bool = False,
-) -> Payload:
+def visit(device: DeviceCore, payload: Payload, owners: Iterable[DeviceContext]) -> Payload:
     """Return a payload that visits `owners` and otherwise acts as `payload`."""
     function, arguments, resources = payload
     lend((arguments, resources))
     visits = tuple([Visit(owner, device._context) for owner in owners])
     if isinstance(function, Replay):
         function.visits = visits
-        return function, arguments, Visited(resources, visits)
-    run = _run_on_host if is_host else _run
-    return run, (visits, function, arguments), Visited(resources, visits)
+    else:
+        assert callable(function)  # noqa: S101 - for the type checker
+        function = partial(_run, visits, function)
+    return function, arguments, Visited(resources, visits)
 
 
-def _run(
-    stream: int,
-    visits: tuple[Visit, ...],
-    function: Callable[..., object],
-    arguments: tuple[Any, ...],
-) -> None:
-    for each in visits:
-        each.begin()
-    function(stream, *arguments)
-
-
-def _run_on_host(
-    visits: tuple[Visit, ...], function: Callable[..., object], arguments: tuple[Any, ...]
-) -> object:
+def _run(visits: tuple[Visit, ...], function: Callable[..., object], *arguments: object) -> object:
     for each in visits:
         each.begin()
     return function(*arguments)

@@ -60,7 +60,7 @@ def copy(
         return NOTHING, False
     if is_between_hosts(device, written[1], read[1]):
         moved = move(written, read, length)
-        return peers.visit(device, moved, (other._context,), is_host=True), True
+        return peers.visit(device, moved, (other._context,)), True
     arguments = (device._native, (owners[1]._native, *written), (owners[0]._native, *read), length)
     resources = (read[1], written[1])
     return peers.visit(device, (_copy, arguments, resources), (other._context,)), False
