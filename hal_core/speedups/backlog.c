@@ -110,7 +110,7 @@ static bool make(struct place *place, const struct issue *self, const struct nat
     place->buckets[i] = new_bucket(self->operation, i);
     is_made = place->buckets[i];
     if (is_made && is_none(get(wait, Timepoint__semaphore), Timeline__recorded))
-      is_made = place->registers[i] = new_register();
+      is_made = (place->registers[i] = new_register());
   }
   return is_made;
 }
