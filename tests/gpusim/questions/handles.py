@@ -77,7 +77,6 @@ def _calls(objects: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-_NAMES = tuple(_calls({"host": 0}))
 _page = ctypes.create_string_buffer(3 * 4096)
 
 

@@ -22,7 +22,7 @@ from hal._engine import external, timelines
 from hal._engine.device_context import DeviceContext
 from hal._engine.fence import Waits
 from hal._engine.payload import NOTHING
-from hal._engine.progress import act, put_off
+from hal._engine.progress import act_or_put_off
 from hal._engine.steps import CallStep
 from hal._engine.stream import StreamQueue
 from hal._engine.submission import Submission
@@ -36,7 +36,7 @@ from hal._transfers.collective_methods import Collectives, check_options
 from hal._transfers.collectives import enter
 from hal._transfers.files import File
 from hal.arguments import as_function, as_seconds
-from hal.errors import HalError, ReentrantCallError
+from hal.errors import HalError
 from hal.native import MemoryType
 
 if TYPE_CHECKING:
@@ -440,10 +440,7 @@ class Queue(StreamQueue, Collectives[Buffer, Submission]):
 
     def flush(self) -> None:
         """Issue ready operations now; submissions make progress without it. Never blocks."""
-        try:
-            act(issue_ready, self, None)
-        except ReentrantCallError:  # called by a signal handler or a finaliser (O3)
-            put_off(issue_ready, self, None)
+        act_or_put_off(issue_ready, self, None)
 
     def wait_idle(self, timeout: SupportsFloat | None = None) -> None:
         """Block until every operation submitted so far has ended, successfully or not.

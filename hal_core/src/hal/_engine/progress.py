@@ -43,7 +43,7 @@ from hal._engine.timelines import (
     Batch,
     Work,
 )
-from hal.errors import CancelledError, HalError
+from hal.errors import CancelledError, HalError, ReentrantCallError
 
 if TYPE_CHECKING:
     from hal._engine.device_context import DeviceContext
@@ -359,6 +359,14 @@ class _Progress(Helper):
 
 
 _progress = _Progress("hal-progress")
+
+
+def act_or_put_off(function: Callable[[CallStep, _A, _B], object], first: _A, second: _B) -> None:
+    """Do as `act`; what a signal handler or a finaliser calls is put off to where it can (O3)."""
+    try:
+        act(function, first, second)
+    except ReentrantCallError:
+        put_off(function, first, second)
 
 
 def put_off(function: Callable[[CallStep, _A, _B], object], first: _A, second: _B) -> None:

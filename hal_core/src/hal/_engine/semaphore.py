@@ -14,7 +14,7 @@ from hal._engine.retiring import harvest
 from hal._engine.steps import CallStep
 from hal._engine.timelines import MAX_VALUE, Timeline, Timepoint, Work, check_value
 from hal.arguments import as_function, as_seconds
-from hal.errors import ArgumentTypeError, HalError, InvalidArgumentError, ReentrantCallError
+from hal.errors import ArgumentTypeError, HalError, InvalidArgumentError
 
 if TYPE_CHECKING:
     from hal.tickets import SemaphoreTicket
@@ -95,10 +95,7 @@ class Semaphore(Timeline):
         """
         if type(value) is not int or not 0 <= value <= MAX_VALUE:
             value = check_value(value)
-        try:
-            progress.act(_signal, self, value)
-        except ReentrantCallError:  # called by a signal handler or a finaliser (O3)
-            progress.put_off(_signal, self, value)
+        progress.act_or_put_off(_signal, self, value)
 
     def fail(self, error: BaseException) -> None:
         """Fail for good: every wait, also for a reached value, raises a fresh copy of `error`.
@@ -109,11 +106,7 @@ class Semaphore(Timeline):
         """
         if not isinstance(error, BaseException):
             raise ArgumentTypeError(f"fail() takes an exception, not {type(error).__name__}")
-        error = twin(error)
-        try:
-            progress.act(_fail, self, error)
-        except ReentrantCallError:
-            progress.put_off(_fail, self, error)
+        progress.act_or_put_off(_fail, self, twin(error))
 
     def share(self) -> SemaphoreTicket:
         """Return a ticket with which another process of the same user opens it (`Device.open`).
@@ -144,10 +137,7 @@ class Semaphore(Timeline):
         if not steps.is_inside():
             progress.dispatcher.start()  # raises if no thread can be started
         callback = Callback(self, value, function)
-        try:
-            progress.act(callback._register, None, None)
-        except ReentrantCallError:
-            progress.put_off(callback._register, None, None)
+        progress.act_or_put_off(callback._register, None, None)
         return callback
 
     def reached(self, value: SupportsIndex) -> Awaitable[None]:

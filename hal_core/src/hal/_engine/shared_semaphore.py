@@ -179,10 +179,7 @@ class Link:
         """Publish what an operation signals, once that is reached: somebody makes a timepoint."""
         if not self._is_expected:
             self.check()
-            try:
-                progress.act(_expect, self, None)
-            except ReentrantCallError:
-                progress.put_off(_expect, self, None)
+            progress.act_or_put_off(_expect, self, None)
 
     def _expect(self, step: CallStep) -> None:
         semaphore = self._semaphore()

@@ -14,7 +14,7 @@ from hal._engine.semaphore import Semaphore
 from hal._engine.steps import CallStep
 from hal._engine.timelines import Timepoint
 from hal.arguments import as_seconds
-from hal.errors import HalError, ReentrantCallError
+from hal.errors import HalError
 
 if TYPE_CHECKING:
     from hal._devices.queue import Queue
@@ -89,10 +89,7 @@ class Submission(Operation):
         """
         if self._state >= DONE:
             return self._state == CANCELLED
-        try:
-            progress.act(self._cancel, None, None)
-        except ReentrantCallError:
-            progress.put_off(self._cancel, None, None)
+        progress.act_or_put_off(self._cancel, None, None)
         return self._state == CANCELLED
 
     def or_cancel(self) -> Awaitable[None]:
