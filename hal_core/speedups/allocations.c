@@ -30,17 +30,17 @@ struct numbers {
 
 /* Make the sum of a number and `more`; false if that failed. */
 static bool add(PyObject **sum, PyObject *number, long long more) {
-  return !more || (*sum = PyLong_FromLongLong(PyLong_AsLongLong(number) + more));
+  return !more || (*sum = PyLong_FromLongLong(integer(number) + more));
 }
 
 /* Count more bytes of the driver's pool, or more that are in use, and that many less `unused`, of segments. */
 static bool count(struct numbers *self, PyObject *books, long long pooled, long long more, long long unused) {
   PyObject *now = get(books, Books_now), *peak = get(books, Books_peak);
   PyObject *most = PyList_GET_ITEM(get(books, Books_peaks), 0);
-  long long here = number(books, Books_pooled) + pooled + PyLong_AsLongLong(PyList_GET_ITEM(now, 0)) + more;
+  long long here = number(books, Books_pooled) + pooled + integer(PyList_GET_ITEM(now, 0)) + more;
   long long total = here;
-  for (Py_ssize_t i = 1; i < PyList_GET_SIZE(now); i++) total += PyLong_AsLongLong(PyList_GET_ITEM(now, i));
-  long long above = here - PyLong_AsLongLong(most), above_all = total - PyLong_AsLongLong(peak);
+  for (Py_ssize_t i = 1; i < PyList_GET_SIZE(now); i++) total += integer(PyList_GET_ITEM(now, i));
+  long long above = here - integer(most), above_all = total - integer(peak);
   return add(&self->pooled, get(books, Books_pooled), pooled) && add(&self->now, PyList_GET_ITEM(now, 0), more) &&
          add(&self->unused, get(books, Books_unused), unused) && add(&self->most, most, above > 0 ? above : 0) &&
          add(&self->peak, peak, above_all > 0 ? above_all : 0);
@@ -307,9 +307,9 @@ static bool is_before(PyObject *operation, const struct issue *issue) {
   if (!sequence) return false; /* it is not in its ring yet */
   PyObject *other = get(operation, Operation__queue);
   if (other == issue->queue) return true;
-  long long place = PyLong_AsLongLong(sequence);
+  long long place = integer(sequence);
   PyObject *seen = PyDict_GetItemWithError(get(issue->queue, StreamQueue__seen), get(other, StreamQueue__id));
-  if (seen && PyLong_AsLongLong(seen) >= place) return true;
+  if (seen && integer(seen) >= place) return true;
   for (int i = 0; i < issue->awaited_count; i++)
     if (get(issue->awaited[i], Operation__queue) == other &&
         number(issue->awaited[i], Operation__sequence) >= place)
@@ -335,15 +335,15 @@ static bool may_give(struct effect *effect, const struct issue *issue) {
   if (is_true(storage, Transient_lent) || !is_none(storage, Storage_parts)) return false;
   if (PyTuple_GET_SIZE(get(storage, Transient_recordings))) return false;
   if (number(block, Block_index)) return false; /* of device memory */
-  if (is_async ? PyDict_Contains(get(self->books, Books_blocks), block) != 1 : !is_taken(block, lease)) return false;
+  if (!is_async && !is_taken(block, lease)) return false;
   PyObject *source = get(storage, Storage_source);
   PyObject *state = get(source, Operation__state);
   if ((state != engine.issued && state != engine.done) || !is_before(source, issue)) return false;
   for (Py_ssize_t i = 0; i < PyList_GET_SIZE(uses); i++)
     if (!is_before(PyList_GET_ITEM(uses, i), issue)) return false;
-  self->denied = PyLong_FromLongLong(number(self->buffer, Extent__denied) | engine.deallocated);
-  long long size = number(block, Block_size);
-  if (!self->denied) return false;
+  long long size = number(block, Block_size), denied = number(self->buffer, Extent__denied);
+  if (!(self->denied = denied ? PyLong_FromLongLong(denied | integer(engine.deallocated)) : Py_NewRef(engine.deallocated)))
+    return false;
   if (is_async) return count(&self->numbers, self->books, -size, 0, 0);
   self->key = recent_key(issue->queue, size);
   return self->key && count(&self->numbers, self->books, 0, -number(lease, BlockLease_size), size);

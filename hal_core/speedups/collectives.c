@@ -88,7 +88,7 @@ static bool may_line_up(struct effect *effect, const struct issue *issue) {
   if (is_true(group, Group__closed) || !is_none(group, Group__broken) || !is_none(group, Group__batch)) return false;
   long long turns = number(group, Group__turns);
   if (number(group, Group__turn) != turns || !is_before(group, issue->queue)) return false;
-  self->number = PyLong_FromLongLong(PyLong_AsLongLong(PyList_GET_ITEM(self->line, 0)) + 1);
+  self->number = PyLong_FromLongLong(integer(PyList_GET_ITEM(self->line, 0)) + 1);
   self->turns = PyLong_FromLongLong(turns + 1);
   self->begun = monotonic();
   return self->number && self->turns && self->begun;

@@ -164,10 +164,11 @@ void drop_all(struct drops *drops) {
 }
 
 PyObject *entry_of(PyObject *deque, Py_ssize_t index) {
-  Py_ssize_t length = PyObject_Length(deque);
+  const PySequenceMethods *methods = Py_TYPE(deque)->tp_as_sequence;
+  Py_ssize_t length = methods->sq_length(deque);
   if (index < 0) index += length;
   if (index < 0 || index >= length) return NULL;
-  PyObject *item = PySequence_GetItem(deque, index);
+  PyObject *item = methods->sq_item(deque, index);
   if (!item) PyErr_Clear();
   Py_XDECREF(item); /* the deque holds it */
   return item;

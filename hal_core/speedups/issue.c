@@ -14,7 +14,7 @@ bool is_unwatched(PyObject *timeline) {
 PyObject *covering(PyObject *timeline, long long value) {
   PyObject *points = get(timeline, Timeline__points);
   Py_ssize_t low = 0, high = PyList_GET_SIZE(points);
-#define POINT(i) PyLong_AsLongLong(PyTuple_GET_ITEM(PyList_GET_ITEM(points, i), 0))
+#define POINT(i) integer(PyTuple_GET_ITEM(PyList_GET_ITEM(points, i), 0))
   if (!high || POINT(high - 1) < value) return NULL;
   if (high == 1 || POINT(high - 2) < value) low = --high; /* as in a chain */
   while (low < high) {
@@ -167,7 +167,7 @@ bool resolve(struct issue *self) {
     add(self->dependencies, operation);
     if (other == queue) continue;
     PyObject *seen = PyDict_GetItemWithError(get(queue, StreamQueue__seen), get(other, StreamQueue__id));
-    if (seen && PyLong_AsLongLong(seen) >= number(operation, Operation__sequence)) continue;
+    if (seen && integer(seen) >= number(operation, Operation__sequence)) continue;
     self->awaited[self->awaited_count++] = operation;
   }
   return true;
@@ -182,7 +182,7 @@ static bool are_unwatched(const struct issue *self) {
     /* Two queues may publish in another order than they reserved in. */
     PyObject *points = get(timeline, Timeline__points);
     Py_ssize_t count = PyList_GET_SIZE(points);
-    if (count && PyLong_AsLongLong(PyTuple_GET_ITEM(PyList_GET_ITEM(points, count - 1), 0)) >=
+    if (count && integer(PyTuple_GET_ITEM(PyList_GET_ITEM(points, count - 1), 0)) >=
                      number(signal, Timepoint__value))
       return false;
   }

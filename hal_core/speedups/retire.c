@@ -28,11 +28,11 @@ static Py_ssize_t count_completed(struct calls *calls, PyObject *ring, Py_ssize_
 /* Raise a timeline's value; its passed points are dropped later. */
 static bool advance(PyObject *timeline, PyObject *value, struct drops *drops) {
   if (!is_none(timeline, Timeline__failure)) return true;
-  long long target = PyLong_AsLongLong(value);
+  long long target = integer(value);
   if (target < number(timeline, Timeline__value)) return true;
   PyListObject *points = (PyListObject *)get(timeline, Timeline__points);
   Py_ssize_t count = Py_SIZE(points), passed = 0;
-  while (passed < count && PyLong_AsLongLong(PyTuple_GET_ITEM(points->ob_item[passed], 0)) <= target)
+  while (passed < count && integer(PyTuple_GET_ITEM(points->ob_item[passed], 0)) <= target)
     passed++;
   if (drops->count + passed > MOST_DROPS / 2) return false;
   for (Py_ssize_t i = 0; i < passed; i++) drop_later(drops, points->ob_item[i]);

@@ -34,7 +34,7 @@ static bool look(PyObject *waiters, long long last, struct waiting *found, bool 
   PyObject *index;
   found->bucket = PyDict_GetItemWithError(get(waiters, Waiters__buckets), found->key);
   *is_usual = key & 1 && found->bucket && PyDict_Next(found->bucket, &position, &found->operation, &index);
-  if (*is_usual) found->index = PyLong_AsLongLong(index);
+  if (*is_usual) found->index = integer(index);
   return *is_usual;
 }
 
@@ -132,7 +132,7 @@ static bool has_no_watcher(PyObject *keys, Py_ssize_t index, long long last) {
 /* Raise the value; false if that is not the plain case. Under the lock. */
 static bool raise_value(PyObject *timeline, PyObject *value, long long last) {
   if (!is_none(timeline, Timeline__failure) || PyDict_GET_SIZE(engine.put_off)) return false;
-  if (PyLong_AsLongLong(value) <= number(timeline, Timeline__reserved)) return false;
+  if (integer(value) <= number(timeline, Timeline__reserved)) return false;
   if (PyList_GET_SIZE(get(timeline, Timeline__points))) return false;
   PyObject *reached = get(timeline, Timeline__reached), *recorded = get(timeline, Timeline__recorded);
   if (reached != Py_None && PyDict_GET_SIZE(get(reached, Waiters__buckets))) return false;

@@ -103,6 +103,7 @@ int install_engine(PyObject *classes, PyObject *parts) {
   if (!(engine.gone = part(parts, "gone"))) return -1;
   if (!(engine.many_uses = part(parts, "many_uses"))) return -1;
   if (!(engine.bytes = part(parts, "bytes"))) return -1;
+  if (!(engine.deallocated = part(parts, "deallocated"))) return -1;
   if (!(engine.zero = PyLong_FromLong(0)) || !(engine.one = PyLong_FromLong(1))) return -1;
   if (!(engine.empty = PyTuple_New(0))) return -1;
   if (!(engine.append = PyUnicode_InternFromString("append"))) return -1;
@@ -111,7 +112,6 @@ int install_engine(PyObject *classes, PyObject *parts) {
   if (long_part(parts, "denied_write", &engine.denied_write) < 0) return -1;
   if (long_part(parts, "denied_source", &engine.denied_source) < 0) return -1;
   if (long_part(parts, "denied_target", &engine.denied_target) < 0) return -1;
-  if (long_part(parts, "deallocated", &engine.deallocated) < 0) return -1;
   if (long_part(parts, "alignment", &engine.alignment) < 0) return -1;
   if (long_part(parts, "recent", &engine.recent) < 0) return -1;
   if (long_part(parts, "budget", &engine.budget) < 0) return -1;

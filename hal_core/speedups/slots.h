@@ -291,16 +291,18 @@ static inline bool is_true(PyObject *object, enum slot slot) {
   return get(object, slot) == Py_True;
 }
 
-/* A slot's integer; the engine's own always fit. Most are of one digit, which needs no call. */
-static inline long long number(PyObject *object, enum slot slot) {
-  const PyLongObject *value = (PyLongObject *)get(object, slot);
+/* The value of an integer of the engine's, which always fits. Most are of one digit, which needs no call. */
+static inline long long integer(PyObject *number) {
+  const PyLongObject *value = (PyLongObject *)number;
 #if PY_VERSION_HEX >= 0x030C0000
   if (PyUnstable_Long_IsCompact(value)) return PyUnstable_Long_CompactValue(value);
 #else
   if ((size_t)Py_SIZE(value) <= 1) return Py_SIZE(value) ? value->ob_digit[0] : 0;
 #endif
-  return PyLong_AsLongLong((PyObject *)value);
+  return PyLong_AsLongLong(number);
 }
+
+static inline long long number(PyObject *object, enum slot slot) { return integer(get(object, slot)); }
 
 /* X(name): the classes, as the module's `install`, `install_flow` and `install_groups` take them. */
 #define CLASSES(X) CORE_CLASSES(X) FLOW_CLASSES(X) GROUP_CLASSES(X)

@@ -77,9 +77,9 @@ extern struct engine {
   long denied_target;             /* and a fill */
   long denied_source;             /* and a copy, of what it reads */
   PyObject *async_way, *device_memory, *no_bucket, *gone, *many_uses, *bytes; /* parts of what an alloca makes */
+  PyObject *deallocated; /* the bit of a buffer that was given back */
   PyObject *host_memory;
   PyObject *held; /* a step that never ends: the owner of a copy stream in these hands */
-  long deallocated;               /* the bit of a buffer that was given back */
   long alignment, recent;         /* of memory, in bytes; of the size in a key of recent pieces, in bits */
   long harvest_mask;
   long budget;                    /* operations that one signal issues itself */
