@@ -74,6 +74,7 @@ static PyMethodDef functions[] = {
     {"release", release_some, METH_VARARGS, PyDoc_STR("Issue what waits for a reached value.")},
     {"settle", settle_one, METH_O, PyDoc_STR("Record an event that was put off.")},
     {"settle_all", settle_each, METH_O, PyDoc_STR("Record the events that were put off on queues.")},
+    {"sleep_at", (PyCFunction)(void (*)(void))sleep_at, METH_FASTCALL, PyDoc_STR("Sleep at a POSIX semaphore.")},
     {"use_lock", replace_lock, METH_O, PyDoc_STR("Use another timeline lock.")},
     {NULL, NULL, 0, NULL},
 };

@@ -44,6 +44,7 @@ static const struct {
     {"routine", routine_shortcut},
     {"send", send_shortcut},
     {"signal", signal_shortcut},
+    {"spin", spin_shortcut},
     {"submission_wait", submission_wait_shortcut},
     {"submit", submit_shortcut},
     {"wait", wait_shortcut},

@@ -63,7 +63,7 @@ extern struct engine {
   PyObject *harvest_some;                                 /* Python: retires what C cannot */
   PyObject *pump;                                         /* Python: issues what is ready */
   PyObject *signal_again, *signal_later; /* Python: release those that wait, here or later */
-  PyObject *sleep; /* Python: waits for a semaphore that was watched in vain */
+  PyObject *sleep; /* Python: waits for what was watched or asked in vain */
   PyObject *heappop, *heappush;
   PyObject *prepare, *settle; /* Python: records an operation of a group; watches over one */
   PyObject *watched;          /* the set of the groups that are watched over */
@@ -368,6 +368,8 @@ enum answer read_shortcut(PyObject *const *, Py_ssize_t, PyObject *, PyObject **
 enum answer write_shortcut(PyObject *const *, Py_ssize_t, PyObject *, PyObject **);
 enum answer wait_before_shortcut(PyObject *const *, Py_ssize_t, PyObject *, PyObject **);
 enum answer wait_shortcut(PyObject *const *, Py_ssize_t, PyObject *, PyObject **);
+PyObject *sleep_at(PyObject *module, PyObject *const *args, Py_ssize_t count);
+enum answer spin_shortcut(PyObject *const *, Py_ssize_t, PyObject *, PyObject **);
 enum answer submission_wait_shortcut(PyObject *const *, Py_ssize_t, PyObject *, PyObject **);
 
 /* release(semaphore, value): issue operations that wait for a reached value; True if there are more,

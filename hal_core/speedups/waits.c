@@ -2,8 +2,33 @@
 #define _GNU_SOURCE /* CPU_COUNT */
 #include "arguments.h" /* Python.h comes before the system's headers */
 
+#include <errno.h>
 #include <sched.h>
+#include <semaphore.h>
 #include <time.h>
+
+/* sleep_at(semaphore, seconds): sleep at a POSIX semaphore until it is posted, or for a time, or until a signal
+ * was handled; take all posts. Returns whether there was one. */
+PyObject *sleep_at(PyObject *module, PyObject *const *args, Py_ssize_t count) {
+  (void)module;
+  sem_t *semaphore = count == 2 ? PyLong_AsVoidPtr(args[0]) : NULL;
+  double seconds = semaphore ? PyFloat_AsDouble(args[1]) : 0;
+  if (PyErr_Occurred()) return NULL;
+  if (!semaphore) return PyErr_Format(PyExc_TypeError, "sleep_at takes a semaphore and a number");
+  struct timespec end;
+  clock_gettime(CLOCK_REALTIME, &end);
+  double nanoseconds = (double)end.tv_nsec + 1e9 * (seconds > 0 ? seconds : 0);
+  end.tv_sec += (time_t)(nanoseconds / 1e9);
+  end.tv_nsec = (long)(nanoseconds - 1e9 * (double)(time_t)(nanoseconds / 1e9));
+  int error;
+  Py_BEGIN_ALLOW_THREADS
+  error = sem_timedwait(semaphore, &end) ? errno : 0;
+  Py_END_ALLOW_THREADS
+  if (error == EINTR && PyErr_CheckSignals()) return NULL;
+  bool is_posted = !error;
+  while (!sem_trywait(semaphore)) is_posted = true;
+  return PyBool_FromLong(is_posted);
+}
 
 /* at(semaphore, value) */
 enum answer at_shortcut(PyObject *const *args, Py_ssize_t count, PyObject *names, PyObject **result) {
@@ -28,10 +53,10 @@ static double now(void) {
   return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
 }
 
-/* Ask an operation's event until it is complete and retired, for 100 microseconds at the most. The
- * interpreter lock is let go between two questions, not while one is asked: then no other thread
- * can destroy the event meanwhile. RAISED if a signal handler raises. */
-static enum answer spin(PyObject *operation, double seconds) {
+/* Ask an operation's event until it is complete and retired, for 100 microseconds at the most; `*is_late` if
+ * that was in vain. The interpreter lock is let go between two questions, not while one is asked: then no
+ * other thread can destroy the event meanwhile. RAISED if a signal handler raises. */
+static enum answer spin(PyObject *operation, double seconds, bool *is_late) {
   PyObject *queue = get(operation, Operation__queue);
   if (get(operation, Operation__state) != engine.issued) return NOT_MINE;
   if (!is_none(queue, StreamQueue__leader)) return NOT_MINE; /* another thread asks for all */
@@ -61,7 +86,8 @@ static enum answer spin(PyObject *operation, double seconds) {
     if (!turn && !settle(get(operation, Operation__event))) break;
     double time = now();
     if (!turn) end = time + seconds;
-    if (time >= end) break;
+    *is_late = time >= end;
+    if (*is_late) break;
     if (PyErr_CheckSignals()) {
       answer = RAISED;
       break;
@@ -164,6 +190,33 @@ static bool read_wait(PyObject *const *args, Py_ssize_t count, PyObject *names, 
   return read_timeout(timeout, seconds);
 }
 
+/* spin_for_operation(operation, timeout), and spin_for(semaphore, value, timeout) */
+enum answer spin_shortcut(PyObject *const *args, Py_ssize_t count, PyObject *names, PyObject **result) {
+  double seconds;
+  long long value;
+  bool is_late = false;
+  if (names || count < 2 || count > 3 || !read_timeout(args[count - 1], &seconds)) return NOT_MINE;
+  PyObject *operation = args[0];
+  if (count == 3) {
+    if (!PyObject_TypeCheck(args[0], engine.Timeline) || !small_int(args[1], &value) || value < 0) return NOT_MINE;
+    operation = covering(args[0], value);
+    if (!operation) {
+      *result = Py_NewRef(Py_False);
+      return TAKEN;
+    }
+  }
+  if (Py_TYPE(operation) != engine.Submission) return NOT_MINE;
+  enum answer answer = spin(operation, seconds, &is_late);
+  *result = is_late || answer == TAKEN ? Py_NewRef(Py_True) : NULL;
+  return is_late ? TAKEN : answer;
+}
+
+/* Have Python wait for a semaphore or a submission, without asking or watching again. */
+static enum answer sleep_for(PyObject *waited, PyObject *value, PyObject *timeout, PyObject **result) {
+  *result = PyObject_CallFunctionObjArgs(engine.sleep, waited, value, timeout ? timeout : Py_None, NULL);
+  return *result ? TAKEN : RAISED;
+}
+
 /* wait(submission, timeout) */
 enum answer submission_wait_shortcut(PyObject *const *args, Py_ssize_t count, PyObject *names,
                                      PyObject **result) {
@@ -172,7 +225,9 @@ enum answer submission_wait_shortcut(PyObject *const *args, Py_ssize_t count, Py
   if (!read_wait(args, count, names, 1, &timeout, &seconds)) return NOT_MINE;
   PyObject *operation = args[0];
   if (Py_TYPE(operation) != engine.Submission) return NOT_MINE;
-  if (get(operation, Operation__state) != engine.done && spin(operation, seconds) == RAISED) return RAISED;
+  bool is_late = false;
+  if (get(operation, Operation__state) != engine.done && spin(operation, seconds, &is_late) == RAISED) return RAISED;
+  if (is_late) return sleep_for(operation, engine.zero, timeout, result);
   if (get(operation, Operation__state) != engine.done) return NOT_MINE;
   *result = Py_NewRef(Py_None);
   return TAKEN;
@@ -188,11 +243,10 @@ enum answer wait_shortcut(PyObject *const *args, Py_ssize_t count, PyObject *nam
   if (!small_int(args[1], &value) || value < 0 || !is_none(timeline, Timeline__failure)) return NOT_MINE;
   if (number(timeline, Timeline__value) < value) {
     PyObject *operation = covering(timeline, value);
-    if (operation && spin(operation, seconds) == RAISED) return RAISED;
-    if (!operation && Py_TYPE(timeline) == engine.Semaphore && watch(timeline, value, seconds)) {
-      *result = PyObject_CallFunctionObjArgs(engine.sleep, timeline, args[1], timeout ? timeout : Py_None, NULL);
-      return *result ? TAKEN : RAISED;
-    }
+    bool is_late = false;
+    if (operation && spin(operation, seconds, &is_late) == RAISED) return RAISED;
+    if (!operation && Py_TYPE(timeline) == engine.Semaphore) is_late = watch(timeline, value, seconds);
+    if (is_late) return sleep_for(timeline, args[1], timeout, result);
     if (!is_none(timeline, Timeline__failure) || number(timeline, Timeline__value) < value) return NOT_MINE;
   }
   *result = Py_NewRef(Py_None);

@@ -1,5 +1,7 @@
 """Events follow a GPU's rules."""
 
+from hal._base.sync import Doorbell
+
 
 def test_never_recorded_is_complete(lab):
     event = lab.device.create_event()
@@ -20,6 +22,23 @@ def test_work_after_a_record_does_not_matter(lab):
     first.open()
     lab.finish(other)
     assert lab.device.query_event(event)
+
+
+def test_a_function_is_called_when_an_event_is_complete(lab):
+    """In any order of the calls, at once for what is complete, and by no thread of Python's."""
+    stream, held = lab.stream(), []
+    for _ in range(3):
+        gate = lab.gate(stream)
+        held.append((gate, lab.event(stream), Doorbell()))
+    for _, event, bell in reversed(held):
+        assert lab.device.notify_event(event, bell.function, bell.argument)
+    for number, (gate, _, bell) in enumerate(held):
+        gate.open()
+        assert bell.wait(30)
+        assert not any(later.wait(0) for _, _, later in held[number + 1 :])
+    for event in (held[0][1], lab.device.create_event()):
+        assert lab.device.notify_event(event, bell.function, bell.argument)
+        assert bell.wait(0)
 
 
 def test_a_record_overwrites(lab):

@@ -26,6 +26,21 @@ def case_waits_for_what_has_ended_take_no_python_s6(device):
     assert not calls.names
 
 
+def case_awaits_of_what_has_ended_take_no_step_of_python_s8(device):
+    buffer, done = warm(device), hal.create_semaphore()
+    for value in (1, 2):
+        submission = device.queue.fill(buffer, 1, signal=(done.at(value),))
+        device._native.bind()
+        device._native.synchronize_stream(
+            device.queue._stream
+        )  # it has ended, and nobody has looked
+        awaited = submission if value == 1 else done.reached(value)
+        with Calls() as calls:
+            assert next(iter(awaited.__await__()), None) is None
+        assert "act" not in calls.names
+        assert submission._retired
+
+
 def case_two_threads_answer_each_other_s2(device):
     """They watch, or sleep where the machine has no processor for both."""
     there, back = hal.create_semaphore(), hal.create_semaphore()
@@ -86,7 +101,7 @@ def case_a_wait_ends_with_a_failure_and_with_its_time_s6(device):
 def case_who_has_watched_sleeps_at_once_s6(device):
     """A wait for one semaphore does not spin in Python after it has watched; one for two does."""
     never = [hal.create_semaphore() for _ in range(2)]
-    with mock.patch.object(sync.Gate, "spin", return_value=False) as spin:
+    with mock.patch.object(sync.Doorbell, "spin") as spin:
         for expected, wait in (
             (0, lambda: never[0].wait(1, 1e-3)),
             (1, lambda: hal.wait_all([each.at(1) for each in never], 1e-3)),

@@ -253,6 +253,15 @@ class NativeDevice(OptionalPrimitives, ABC):
         native call, `argument` its argument.
         """
 
+    def notify_event(self, event: int, function: int, argument: int) -> bool:
+        """Make such a call once an event's last record is complete, without a stream; return True.
+
+        By default this does nothing and returns False: the core has a stream of its own wait for
+        the event, and calls `notify` behind that. On a device whose streams are threads, that
+        is one thread more to wake.
+        """
+        return False
+
     # Memory
 
     @abstractmethod

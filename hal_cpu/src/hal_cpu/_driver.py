@@ -98,6 +98,7 @@ class Runtime(NamedTuple):
     synchronize: Callable[[int, int, int], int]
     allocate: Callable[[int], int | None]
     free: Callable[[int], None]
+    notify_event: Callable[[int, int, int], int]
     fault: Callable[[int, int, object, int], None]
     forget_faults: Callable[[int, int], None]
     stamp_function: int
@@ -273,6 +274,7 @@ def load_runtime() -> Runtime:
         synchronize=free_lock.hal_cpu_synchronize,
         allocate=free_lock.hal_cpu_allocate,
         free=free_lock.hal_cpu_free,
+        notify_event=free_lock.hal_cpu_notify_event,
         fault=free_lock.hal_cpu_fault,
         forget_faults=free_lock.hal_cpu_forget_faults,
         stamp_function=find_symbol(library, "hal_cpu_stamp"),
@@ -292,6 +294,7 @@ _FUNCTIONS: Final[dict[str, tuple[Any, tuple[Any, ...]]]] = {
     "synchronize": (_INT, (_U32, _U64, ctypes.c_int64)),
     "allocate": (_POINTER, (_U64,)),
     "free": (None, (_POINTER,)),
+    "notify_event": (_INT, (_U64, _POINTER, _POINTER)),
     "fault": (None, (_U32, _U64, _POINTER, _U64)),
     "forget_faults": (None, (_U32, _U64)),
     "graph_create": (_SIZE, (_U32, _LETTERS, _LETTERS, _LETTERS, _POINTER)),

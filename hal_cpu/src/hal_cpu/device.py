@@ -198,6 +198,12 @@ class CpuDevice(NativeDevice):
         if error := self._enqueue(stream):
             self._check(error)
 
+    def notify_event(self, event: int, function: int, argument: int) -> bool:
+        """Have the worker of the event's stream make the call."""
+        if error := self._runtime.notify_event(event, function, argument):
+            self._check(error)
+        return True
+
     def _check(self, error: int) -> None:
         """Raise the error that a native call returned, if any."""
         if error == errno.ENOMEM:

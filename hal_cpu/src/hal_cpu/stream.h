@@ -6,6 +6,7 @@
 
 #include "work.h"
 
+#include <errno.h>
 #include <limits.h>
 
 enum {
@@ -31,11 +32,20 @@ struct progress {
 _Static_assert(sizeof(struct progress) == 128, "Python relies on this layout");
 static struct progress progress[MAX_STREAMS];
 
+/* A function to be called when a stream has got there. */
+struct notice {
+  struct notice *next;
+  uint64_t sequence;
+  void (*function)(void *);
+  void *argument;
+};
+
 /* Who waits for a stream's progress. */
 static struct watch {
   _Alignas(LINE) pthread_mutex_t lock;
-  _Atomic uint64_t wake_at; /* the smallest value somebody sleeps for; written under lock */
+  _Atomic uint64_t wake_at; /* the smallest value of a notice, or that somebody sleeps for; written under lock */
   _Atomic uint32_t epoch;   /* what they sleep on */
+  struct notice *notices;   /* under lock */
 } watches[MAX_STREAMS];
 
 struct stream {
@@ -92,15 +102,57 @@ static bool wait_for(uint32_t slot, uint64_t sequence, int64_t timeout) {
   }
 }
 
+/* Call and wake those who wait for what a stream has completed. */
+static void tell(struct watch *watch, uint64_t sequence) {
+  struct notice *due = NULL, **place = &watch->notices;
+  uint64_t next = UINT64_MAX;
+  pthread_mutex_lock(&watch->lock);
+  while (*place) {
+    struct notice *notice = *place;
+    if (notice->sequence <= sequence) {
+      *place = notice->next;
+      notice->next = due;
+      due = notice;
+    } else {
+      if (notice->sequence < next) next = notice->sequence;
+      place = &notice->next;
+    }
+  }
+  atomic_store(&watch->wake_at, next);
+  atomic_fetch_add(&watch->epoch, 1);
+  pthread_mutex_unlock(&watch->lock);
+  while (due) {
+    struct notice *notice = due;
+    due = notice->next;
+    notice->function(notice->argument);
+    free(notice);
+  }
+  futex_wake(&watch->epoch, INT_MAX); /* who is not served yet registers again */
+}
+
 static void complete(uint32_t slot, uint64_t sequence) {
   struct watch *watch = &watches[slot];
   atomic_exchange_explicit(&progress[slot].completed, sequence, memory_order_seq_cst);
   if (LIKELY(atomic_load_explicit(&watch->wake_at, memory_order_seq_cst) > sequence)) return;
+  tell(watch, sequence);
+}
+
+/* Have a function called when a stream has completed so many records, by its worker, or at once. Returns 0, or
+ * ENOMEM. */
+static int notify_at(uint32_t slot, uint64_t sequence, void (*function)(void *), void *argument) {
+  struct watch *watch = &watches[slot];
+  struct notice *notice = malloc(sizeof *notice);
+  if (!notice) return ENOMEM;
   pthread_mutex_lock(&watch->lock);
-  atomic_store(&watch->wake_at, UINT64_MAX);
-  atomic_fetch_add(&watch->epoch, 1);
+  *notice = (struct notice){watch->notices, sequence, function, argument};
+  watch->notices = notice;
+  if (atomic_load_explicit(&watch->wake_at, memory_order_relaxed) > sequence) atomic_store(&watch->wake_at, sequence);
   pthread_mutex_unlock(&watch->lock);
-  futex_wake(&watch->epoch, INT_MAX); /* who is not served yet registers again */
+  /* As in `wait_for`. */
+  atomic_thread_fence(memory_order_seq_cst);
+  uint64_t completed = atomic_load_explicit(&progress[slot].completed, memory_order_acquire);
+  if (completed >= sequence) tell(watch, completed);
+  return 0;
 }
 
 /* The worker's side */

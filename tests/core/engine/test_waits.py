@@ -9,11 +9,20 @@ import threading
 import time
 
 import pytest
-from core_harness import LIMIT, Running, collect_in_threads, count_holds, semaphores, wait_until
+from core_harness import (
+    LIMIT,
+    Latch,
+    Running,
+    collect_in_threads,
+    count_holds,
+    semaphores,
+    wait_until,
+)
 
 import hal
 from hal._base import sync
-from hal._engine import timelines, waiting
+from hal._engine import progress, timelines, waiting
+from hal._engine.notifier import Notifier
 from hal.errors import (
     ArgumentTypeError,
     DeadlineExceededError,
@@ -27,13 +36,14 @@ from hal.errors import (
 def slept(monkeypatch):
     """How long each sleep of a waiter may take, as they begin."""
     sleeps = queue.SimpleQueue()
-    wait = sync.Gate.wait
+    wait = sync.Doorbell.wait
 
-    def noting(gate, seconds):
-        sleeps.put(seconds)
-        return wait(gate, seconds)
+    def noting(bell, seconds):
+        if not threading.current_thread().name.startswith("hal-"):
+            sleeps.put(seconds)
+        return wait(bell, seconds)
 
-    monkeypatch.setattr(sync.Gate, "wait", noting)
+    monkeypatch.setattr(sync.Doorbell, "wait", noting)
     return sleeps
 
 
@@ -43,7 +53,7 @@ def test_a_waiter_sleeps_once_until_it_is_woken_s6(slept, values):
     semaphore = hal.create_semaphore()
     entries = [semaphore.at(value) for value in values]
     waiter = Running(hal.wait_all, entries)
-    assert slept.get(timeout=LIMIT) < 0
+    assert slept.get(timeout=LIMIT) == math.inf
     semaphore.signal(2)
     waiter.result()
     assert slept.empty()
@@ -55,7 +65,7 @@ def test_a_wait_for_many_sleeps_once_s6(slept, wait):
     for ends in ("signalled", "failed"):
         many = semaphores(300)
         waiter = Running(wait, [semaphore.at(1) for semaphore in many])
-        assert slept.get(timeout=LIMIT) < 0
+        assert slept.get(timeout=LIMIT) == math.inf
         if ends == "failed":
             many[150].fail(OperationError("failed"))
             with pytest.raises(OperationError, match="failed"):
@@ -132,6 +142,10 @@ def test_waiting_sleeps_s6(open_probe, latch):
     with pytest.raises(DeadlineExceededError):
         running.wait(0.3)
     assert time.thread_time() - before < 0.1
+    asked = probe.calls["query_event"]
+    with pytest.raises(DeadlineExceededError):
+        waiting.wait_all([running._as_timepoint()], 0.3, spin=False)
+    assert probe.calls["query_event"] - asked <= 6  # once a slice of 0.1 seconds, and at the end
     latch.open()
     running.wait(LIMIT)
 
@@ -151,6 +165,104 @@ def test_time_out_reads_the_value_once_more_s6(open_probe, latch):
     with pytest.raises(DeadlineExceededError):
         semaphore.wait(51, 0)
     latch.open()
+
+
+@pytest.mark.parametrize("wait", ["submission", "semaphore", "all", "any"])
+def test_a_sleeper_retires_what_it_waits_for_itself_s6(open_probe, latch, monkeypatch, wait):
+    """S6: the driver rings for it, once for each queue; no other thread of ours takes part."""
+    device, probe = open_probe()
+    queues = device.queue, device.create_queue()
+    buffer, semaphore, retirers = device.allocate(16), hal.create_semaphore(), set()
+    retire = progress.retire
+
+    def noting(*arguments):
+        retirers.add(threading.get_ident())
+        retire(*arguments)
+
+    monkeypatch.setattr(progress, "retire", noting)
+    monkeypatch.setattr(progress, "serve", lambda *_: pytest.fail("it is the waiter's"))
+    for _ in queues:
+        probe.hold(latch)
+    running = queues[0].fill(buffer, 1, signal=semaphore.at(1))
+    beside = queues[1].fill(buffer, 1)
+    waits, count = {
+        "submission": (running.wait, 1),
+        "semaphore": (lambda: semaphore.wait(1), 1),
+        "all": (lambda: hal.wait_all([running, beside]), 2),
+        "any": (lambda: hal.wait_any([beside, running]), 2),
+    }[wait]
+    waiter = Running(waits)
+    wait_until(lambda: probe.calls["notify"] == count)
+    latch.open(2)
+    waiter.result()
+    assert retirers == {waiter.ident}
+    assert probe.calls["notify"] == count
+
+
+def test_the_progress_thread_serves_more_sleepers_than_have_a_doorbell_s6(
+    open_probe, latch, monkeypatch
+):
+    """S6: two of five have themselves rung for, and it does the rest."""
+    monkeypatch.setattr(Notifier, "MOST", 2)
+    device, probe = open_probe()
+    probe.hold(latch)
+    running = device.queue.fill(device.allocate(16), 1)
+    waiters = []
+    for count in (1, 2, 3, 3, 3):
+        waiters.append(Running(running.wait, LIMIT))
+        wait_until(lambda count=count: probe.calls["notify"] == count)
+    latch.open()
+    for waiter in waiters:
+        waiter.result()
+    assert probe.calls["notify"] == 3
+
+
+def test_waits_that_run_out_do_not_fill_the_notify_stream_s6(open_probe, latch):
+    """S6: each leaves its notification behind, on a stream that takes only so many."""
+    device, probe = open_probe()
+    probe.hold(latch)
+    running = device.queue.fill(device.allocate(16), 1)
+    for _ in range(3 * Notifier.MOST):
+        with pytest.raises(DeadlineExceededError):
+            running.wait(0.002)
+    assert probe.calls["notify"] <= Notifier.MOST + 1
+    latch.open()
+    running.wait(LIMIT)
+
+
+def test_no_sleeper_relies_on_a_notification_behind_a_later_one_s6(open_probe, latch):
+    """S6: a notify stream rings in order; the progress thread asks for who comes too late."""
+    device, probe = open_probe()
+    buffer, second = device.allocate(16), Latch()
+    for held in (latch, second):
+        probe.hold(held)
+    early, late = (device.queue.fill(buffer, value) for value in (1, 2))
+    last = Running(late.wait, LIMIT)
+    wait_until(lambda: probe.calls["notify"] == 1)
+    first = Running(early.wait, LIMIT)
+    wait_until(lambda: device.queue._watched)
+    latch.open()
+    first.result()
+    second.open()
+    last.result()
+    assert probe.calls["notify"] == 1
+
+
+def test_ctrl_c_leaves_no_half_armed_notification_s6(open_probe, latch):
+    """S6, O3: it comes while the waiter is in the native call; the next one arms anew."""
+    device, probe = open_probe()
+    probe.hold(latch)
+    running = device.queue.fill(device.allocate(16), 1)
+    probe.fail_call(1, KeyboardInterrupt(), ("notify",))
+    with pytest.raises(KeyboardInterrupt):
+        running.wait(LIMIT)
+    assert device.queue._notifier.arming is None
+    waiter = Running(running.wait, LIMIT)
+    wait_until(lambda: probe.calls["notify"] == 2)
+    latch.open()
+    waiter.result()
+    device.wait_idle(LIMIT)
+    assert device.queue._context.events.is_idle()
 
 
 def test_impatient_leader_wakes_a_follower_s6(open_probe, latch):

@@ -135,8 +135,8 @@ class StreamCalls:
         v.enter(self, "notify", target)
         if function != 0xD00B:
             v.broken("I6", "notify with a function that is no doorbell's")
-        sync.doorbell_of(argument)
-        target.items.append(Item(target, "notify", f"notify on {target.label}", run=argument))
+        bell = sync.doorbell_of(argument)
+        target.items.append(Item(target, "notify", f"notify on {target.label}", run=bell))
 
 
 class _Possible:

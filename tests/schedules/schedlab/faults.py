@@ -191,7 +191,7 @@ def hang_and_time_out(**settings):
                 seen["s"] = "timeout"
 
         def others():
-            world.act(("wait", "t", 1))
+            world.act(("all", (("t", 1),)))
             seen["t"] = "ok"
 
         world.act(("submit", a))

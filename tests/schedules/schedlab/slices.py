@@ -48,6 +48,7 @@ KNOWN = (
         "whoever retires the last use of memory may hold it for a moment, and tells nobody of it",
     ),
     Known("_engine.progress", "_run", "a lost device calls no host function", broken=True),
+    Known("_engine.waiting", "_sleep", "a lost device calls no host function", broken=True),
 )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import traceback
 import weakref
 
@@ -149,27 +150,6 @@ class Mark:
         return self.taken
 
 
-class Gate:
-    """A gate that opens once: a lock that its opener releases."""
-
-    __slots__ = ("lock",)
-
-    def __init__(self):
-        self.lock = Lock()
-        self.lock.free = False
-
-    def open(self):
-        if self.lock.locked():
-            self.lock.release()
-
-    def spin(self):
-        yield_thread()
-        return self.lock.locked() is False
-
-    def wait(self, seconds):
-        return self.lock.acquire(timeout=seconds)
-
-
 class Doorbell:
     """A doorbell; the fake device rings it by `argument`."""
 
@@ -203,6 +183,16 @@ class Doorbell:
         self.free = True
         s.note_write(self)
 
+    def clear(self):
+        was_rung, self.free = self.free, False
+        s = ACTIVE
+        if s is not None:
+            s.note_write(self)
+        return was_rung
+
+    def spin(self):
+        yield_thread()
+
     def wait(self, timeout):
         s = ACTIVE
         if s is None:
@@ -219,7 +209,7 @@ class Doorbell:
                 s.fail("I5", f"{me.name} sleeps at a doorbell and holds {names}")
         me.where = f"doorbell {timeout:g}"
         me.waits = self
-        me.deadline = s.seconds + timeout
+        me.deadline = None if timeout == math.inf else s.seconds + timeout
         me.net = is_slice(timeout)
         s.switch()
         me.waits = None

@@ -14,7 +14,6 @@ import traceback
 
 from greenlet import GreenletExit
 
-from schedlab import sync
 from schedlab.native_objects import Allocation, Record
 from schedlab.threads import Cell
 
@@ -204,7 +203,7 @@ class Vendor:
             item.run()
         elif item.kind == "notify":
             self.posted += 1
-            sync.doorbell_of(item.run).ring_by_driver(s)
+            item.run.ring_by_driver(s)
         item.done = True
         stream.head += 1
         if s.trace is not None:

@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import math
 import os
 import threading
 import time
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from hal._base import speedups
 from hal._base.futex import Timespec
@@ -87,106 +86,103 @@ def nap(seconds: float) -> None:
 
 
 _LOOK_SECONDS: Final = 0.5
-
-
-class Gate:
-    """A gate that one thread waits at until another opens it for good."""
-
-    __slots__ = ("_flag", "_lock")
-
-    def __init__(self) -> None:
-        self._flag = _Flag.from_buffer_copy(_SHUT)
-        self._lock = Lock()
-        self._lock.acquire()
-
-    def open(self) -> None:
-        """Wake the waiter, now or when it comes. Never blocks; any thread, any number of times."""
-        self._flag[0] = b"x"
-        # No look before: two threads could release it. A context manager would cost more.
-        try:  # noqa: SIM105
-            self._lock.release()
-        except RuntimeError:
-            pass  # it is open
-
-    def spin(self) -> bool:
-        """Busy-wait some 50 microseconds for the gate to open, without the interpreter lock.
-
-        Returns whether it is open. Waking a sleeping processor can cost as
-        much, and so can the interpreter lock when two threads contend for it; a
-        loop in Python would contend with the very thread that is to open
-        the gate. So the C library spins here: a linear search compares the flag
-        with an open one over and over. Two open flags, which are long, take it
-        some microseconds to compare; by then the opener has probably released the
-        interpreter lock.
-        """
-        if _CAN_SPIN:
-            _libc.lfind(self._flag, _OPEN, _SPINS, 0, _compare)
-        return self._flag[0] == b"x"
-
-    def wait(self, seconds: float) -> bool:
-        """Sleep until the gate is open or for `seconds`; return whether it is open.
-
-        A negative number means forever; Ctrl-C ends it in the main thread. That looks for one
-        every half a second: a signal whose C handler ran between Python's last look and
-        the system call, or on another thread, ends no sleep.
-        """
-        lock = self._lock
-        if get_ident() != threading.main_thread().ident or 0 <= seconds <= _LOOK_SECONDS:
-            return lock.acquire(timeout=seconds)
-        end = monotonic() + seconds if seconds >= 0 else math.inf
-        while (left := end - monotonic()) > _LOOK_SECONDS:
-            if lock.acquire(timeout=_LOOK_SECONDS):
-                return True
-        return lock.acquire(timeout=max(left, 0.0))
+_LONGEST_SECONDS: Final = 1e6
 
 
 class Doorbell:
-    """A doorbell for a driver's thread, which must not run Python, to wake one of ours.
+    """A doorbell for another thread, one of a driver's too, to wake one of ours.
 
     A POSIX semaphore whose post is a plain C function: a native device gets
     its address and argument (`function`, `argument`) and calls it after a
-    stream's work. The memory is never freed, since a driver may post
-    after the stream is gone.
+    stream's work, on a thread that must not run Python. The memory is never freed, since a driver
+    may post after the stream is gone. So it may ring for what has ended long ago: whoever hears it
+    looks for the reason.
     """
 
-    __slots__ = ("_storage", "argument", "function")
+    __slots__ = ("_flag", "argument", "function")
 
     _immortal: list[ctypes.Array[ctypes.c_char]] = []  # noqa: RUF012 - one list for all, on purpose
 
     def __init__(self) -> None:
-        # sem_t has 32 bytes on 64-bit glibc and musl; twice that leaves a margin.
-        self._storage = ctypes.create_string_buffer(64)
-        self._immortal.append(self._storage)
-        self.argument: int = ctypes.addressof(self._storage)
-        if _libc.sem_init(self.argument, 0, 0) != 0:
+        # A flag, see `spin`, and behind it a sem_t, which has 32 bytes on 64-bit glibc and musl;
+        # twice that leaves a margin.
+        self._flag = ctypes.create_string_buffer(_SHUT, len(_SHUT) + 64)
+        self._immortal.append(self._flag)
+        self.argument: int = ctypes.addressof(self._flag) + len(_SHUT)
+        if _quick.sem_init(self.argument, 0, 0) != 0:
             message = f"sem_init failed with errno {ctypes.get_errno()}"
             raise OSError(ctypes.get_errno(), message)
         self.function: int = _post_address
 
     def ring(self) -> None:
         """Wake the waiter, or the next one to wait. Never blocks; any thread."""
-        _libc.sem_post(self.argument)
+        self._flag[0] = b"x"
+        _quick.sem_post(self.argument)
+
+    def spin(self) -> None:
+        """Busy-wait some 50 microseconds for `ring`, without the interpreter lock; `wait` follows.
+
+        Waking a sleeping processor can cost as much, and so can the
+        interpreter lock when two threads contend for it; a loop in Python would contend with the
+        very thread that is to ring. So the C library spins here: a linear search compares the flag
+        with that of a rung one over and over. Two such flags, which are long, take it
+        some microseconds to compare; by then the ringer has probably released the
+        interpreter lock.
+        """
+        if _CAN_SPIN:
+            _libc.lfind(self._flag, _RUNG, _SPINS, 0, _compare)
 
     def wait(self, timeout: float) -> bool:
-        """Sleep until rung or for `timeout` seconds; consume all rings at once.
+        """Sleep until rung or for `timeout` seconds, infinity too; consume all rings at once.
 
-        Returns True if it was rung. Releases the interpreter lock meanwhile.
+        Returns True if it was rung. Releases the interpreter lock meanwhile. Ctrl-C ends it in the
+        main thread, which looks for one every half a second: a signal whose C handler ran
+        between Python's last look and the system call, or on another thread, ends no sleep.
         """
-        if _libc.sem_trywait(self.argument) != 0:
-            deadline = time.clock_gettime(time.CLOCK_REALTIME) + timeout
-            if _libc.sem_timedwait(self.argument, ctypes.byref(Timespec(deadline))) != 0:
+        is_main = get_ident() == threading.main_thread().ident
+        most = _LOOK_SECONDS if is_main else _LONGEST_SECONDS
+        end = monotonic() + timeout
+        while not _sleep_at(self.argument, min(timeout, most)):
+            timeout = end - monotonic()
+            if timeout <= 0:
                 return False
-        while _libc.sem_trywait(self.argument) == 0:
-            pass
+        self._flag[0] = b"-"
         return True
 
+    def clear(self) -> bool:
+        """Forget all rings so far; return whether there was one."""
+        self._flag[0] = b"-"
+        return _take_all(self.argument)
 
-def _load_libc() -> ctypes.CDLL:
+
+def _take_all(semaphore: int) -> bool:
+    was_posted = False
+    while _quick.sem_trywait(semaphore) == 0:
+        was_posted = True
+    return was_posted
+
+
+def _sleep_in_python(semaphore: int, seconds: float) -> bool:
+    """Sleep at a POSIX semaphore until it is posted, or for a time; take all posts."""
+    deadline = time.clock_gettime(time.CLOCK_REALTIME) + seconds
+    is_posted: bool = _libc.sem_timedwait(semaphore, ctypes.byref(Timespec(deadline))) == 0
+    return _take_all(semaphore) or is_posted
+
+
+_sleep_at: Callable[[int, float], bool] = (
+    _sleep_in_python if speedups.module is None else speedups.module.sleep_at
+)
+
+
+_Libc = TypeVar("_Libc", bound=ctypes.CDLL)
+
+
+def _load_libc(load: type[_Libc]) -> _Libc:
     """Load the C library's POSIX semaphores, which libpthread holds on older systems."""
-    libc = ctypes.CDLL(None, use_errno=True)
+    libc = load(None, use_errno=True)
     if not hasattr(libc, "sem_timedwait"):
         with contextlib.suppress(OSError):
-            libc = ctypes.CDLL("libpthread.so.0", use_errno=True)
+            libc = load("libpthread.so.0", use_errno=True)
     for name in ("sem_init", "sem_post", "sem_trywait", "sem_timedwait"):
         getattr(libc, name).restype = ctypes.c_int
     libc.sem_init.argtypes = (ctypes.c_void_p, ctypes.c_int, ctypes.c_uint)
@@ -196,13 +192,13 @@ def _load_libc() -> ctypes.CDLL:
     return libc
 
 
-_libc = _load_libc()
+_libc = _load_libc(ctypes.CDLL)
+_quick = _load_libc(ctypes.PyDLL)  # keeps the interpreter lock, for what never blocks
 _libc.lfind.restype = ctypes.c_void_p
 _libc.lfind.argtypes = (ctypes.c_void_p,) * 3 + (ctypes.c_size_t, ctypes.c_void_p)
 _compare: Final = ctypes.cast(_libc.strverscmp, ctypes.c_void_p)  # a few ns a character
-_Flag: Final = ctypes.c_char * 4096
-_OPEN: Final = _Flag.from_buffer_copy(b"x" * 4095 + b"\0")
-_SHUT: Final = b"-" + bytes(_OPEN)[1:]
+_RUNG: Final = b"x" * 4095 + b"\0"
+_SHUT: Final = b"-" + _RUNG[1:]
 _SPINS: Final = ctypes.byref(ctypes.c_size_t(20_000))
 _CAN_SPIN: Final = (os.cpu_count() or 1) > 1
 _post_address: int = ctypes.cast(_libc.sem_post, ctypes.c_void_p).value or 0

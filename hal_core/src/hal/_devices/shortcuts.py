@@ -21,13 +21,13 @@ from hal._commands.instances import Instance, InstancePool, Lease, Replica
 from hal._commands.playback import Playback, go_on
 from hal._devices import queue
 from hal._devices.queue import Queue
-from hal._engine import progress, shared_semaphore, timelines
+from hal._engine import progress, shared_semaphore, timelines, waiting
 from hal._engine.device_context import DeviceContext
 from hal._engine.events import Event, EventPool
 from hal._engine.operation import DONE, ISSUED, ISSUING, Operation
-from hal._engine.semaphore import Semaphore, signal_again, signal_later, sleep
+from hal._engine.semaphore import Semaphore, signal_again, signal_later
 from hal._engine.stream import StreamQueue
-from hal._engine.submission import Submission
+from hal._engine.submission import Submission, sleep
 from hal._engine.submitting import HARVEST_MASK, complete, harvest_some, pump_ready, retract
 from hal._engine.timelines import Timeline, Timepoint, Waiters
 from hal._kernels.executable import Kernel
@@ -98,6 +98,8 @@ _METHODS: Final[tuple[tuple[type | ModuleType, str, str], ...]] = (
     (buffer, "wait_before", "wait_before"),
     (queue, "submit", "submit"),
     (shared_semaphore, "signal_again", "signal"),  # that of a value of another process
+    (waiting, "spin_for", "spin"),
+    (waiting, "spin_for_operation", "spin"),
 )
 """A class, its method, and the name of the shortcut; or a module, and a function that it calls."""
 

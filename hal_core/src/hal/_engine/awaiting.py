@@ -48,14 +48,14 @@ class Reached:
 
     def __await__(self) -> Awaiting:
         semaphore, value = self._semaphore, self._value
-        if semaphore.poll(value):
-            return
 
         def look(seconds: float) -> bool:
             waiting.spin_for(semaphore, value, seconds)
-            return semaphore.poll(value)
+            return semaphore._value >= value or semaphore._failure is not None
 
-        if semaphore._points and (yield from polled(look)):
+        if semaphore._points:
+            yield from polled(look)
+        if semaphore.poll(value):
             return
         progress.start()  # the closing of a coroutine cannot start it
         waiter = _Waiter(semaphore, value)
@@ -121,7 +121,7 @@ class Registration:
             if semaphore._failure is not None or semaphore._value >= value:
                 self._notice(0, work)
             else:
-                semaphore._until_reached(value, work).watch(value, self, 0)
+                semaphore._until_told(value, work).watch(value, self, 0)
 
     def _cancel(self, _: CallStep, *__: None) -> bool:
         """Leave no registration behind, inside a step; return whether there was one."""
@@ -175,7 +175,7 @@ class _Waiter(Registration):
         progress.act(self._register, None, None)
         yield from trio.lowlevel.wait_task_rescheduled(abort).__await__()
 
-    def open(self) -> None:
+    def ring(self) -> None:
         """Have the loop resume the task, on any thread; no lock held."""
         try:
             self._tell()

@@ -96,7 +96,7 @@ def _resolve(operation: Operation, index: int, timeline: Timeline, value: int, w
     if points and not is_host and _point(operation._queue, timeline, value) is not None:
         return True
     if is_host or (points and timeline._covering(value) is not None):
-        timeline._until_reached(value, work).hold_back(value, operation, index)
+        timeline._until_told(value, work).hold_back(value, operation, index)
     else:
         timeline._until_recorded().hold_back(value, operation, index)
     return False

@@ -258,7 +258,7 @@ class DeviceContext:
         with timelines.lock:
             for queue in queues:
                 queue._dead = True
-        while any(queue._notifier.arming for queue in queues) and sync.monotonic() < deadline:
+        while sync.monotonic() < deadline and any(queue._notifier.arming for queue in queues):
             sync.nap(_NAP_SECONDS)
         if self.lost is not None or not queues:
             return

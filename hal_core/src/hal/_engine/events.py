@@ -35,13 +35,16 @@ begin a frame, in which a Ctrl-C could be raised.
 
 
 class EventRecorder(Protocol):
-    """An object that records and awaits events on streams: a `NativeDevice` or its substitute."""
+    """An object that records and awaits events: a `NativeDevice` or its substitute."""
 
     def record_event(self, event: int, stream: int, /) -> None:
         """As `NativeDevice.record_event`."""
 
     def wait_event(self, stream: int, event: int, /) -> None:
         """As `NativeDevice.wait_event`."""
+
+    def notify_event(self, event: int, function: int, argument: int, /) -> bool:
+        """As `NativeDevice.notify_event`."""
 
 
 class Event:

@@ -133,6 +133,10 @@ class MemoryEvents:
         elif words[_DONE] < words[_LAST]:
             self._native.wait_value(stream, event, words[_LAST])
 
+    def notify_event(self, event: int, function: int, argument: int) -> bool:  # noqa: ARG002
+        """Return False: a stream has to wait for the number."""
+        return False
+
     def query_event(self, event: int) -> bool:
         """Return whether the event's last record has completed; errors as a native event's."""
         words = self._words[event]

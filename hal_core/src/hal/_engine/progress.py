@@ -205,7 +205,7 @@ def drain(step: CallStep, budget: int = BUDGET) -> None:  # noqa: PLR0912 - a br
     while position < len(work):
         kind, item = entry = work[position]
         if kind == WAKE:
-            item.open()
+            item.ring()
         elif kind == RELEASE:
             if budget <= 0:
                 rest.append(entry)
@@ -339,7 +339,8 @@ class _Progress(Helper):
         for queue in list(watched):
             harvest(step, queue)
             drain(step)
-            state = serve(queue, bell.function, bell.argument)
+            state = serve(queue, bell, step)
+            drain(step)
             if state == Notifier.IDLE:
                 del watched[queue]
             elif state == Notifier.BEHIND:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from hal._base import sync
 from hal._base.failures import as_failure
 from hal._engine import timelines
 from hal._engine.ending import finish, lose
@@ -262,8 +263,8 @@ def _heed_error(operation: Operation, error: HalError, work: Work) -> None:
 # The progress thread
 
 
-def serve(queue: StreamQueue, function: int, argument: int) -> int:
-    """Have the driver call ``function(argument)`` when the next wanted operation has ended.
+def serve(queue: StreamQueue, bell: sync.Doorbell, step: CallStep) -> int:
+    """Have the driver ring `bell` when the next wanted operation has ended.
 
     Called by the progress thread, after a harvest. Returns one of `Notifier`'s states.
     """
@@ -274,12 +275,6 @@ def serve(queue: StreamQueue, function: int, argument: int) -> int:
         if not wanted or queue._dead:
             queue._watched = False
             return Notifier.IDLE
-        sequence = min(wanted)
-        armed = queue._notifier.armed
-        if first <= armed:
-            return Notifier.ARMED if armed <= sequence else Notifier.BEHIND
-        operation = ring[sequence - first]
-        operation._event.hold()
-        queue._notifier.armed = sequence
-        queue._notifier.arming = True
-    return queue._notifier.arm(operation._event, function, argument)
+        operation = ring[min(wanted) - first]
+    is_armed = queue._notifier.arm(operation, bell, Notifier.MOST + 1, step)
+    return Notifier.ARMED if is_armed else Notifier.BEHIND

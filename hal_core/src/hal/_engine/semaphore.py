@@ -79,11 +79,12 @@ class Semaphore(Timeline):
             value = check_value(value)
         if timeout is not None:
             timeout = as_seconds(timeout)
+        has_asked = False
         if self._points and self._failure is None and self._value < value:
-            waiting.spin_for(self, value, timeout)
+            has_asked = waiting.spin_for(self, value, timeout)
         if self._failure is None and self._value >= value:
             return
-        waiting.wait_all((Timepoint(self, value),), timeout)
+        waiting.wait_all((Timepoint(self, value),), timeout, spin=not has_asked)
 
     def signal(self, value: SupportsIndex) -> None:
         """Raise the value to `value` at once and release its waiters.
@@ -217,11 +218,6 @@ def _signal(step: CallStep, semaphore: Semaphore, value: int) -> None:
         semaphore._reserved = value
         step.work.append((timelines.CHANGE, (Timeline._advance, semaphore, value)))
         semaphore._advance(value, step.work)
-
-
-def sleep(semaphore: Semaphore, value: int, timeout: SupportsFloat | None) -> None:
-    """Wait as `Semaphore.wait` does, for C, which has watched the semaphore as long as it pays."""
-    waiting.wait_all((Timepoint(semaphore, value),), timeout, spin=False)
 
 
 def signal_again(semaphore: Semaphore, value: int) -> None:

@@ -189,7 +189,7 @@ class Link:
             value = semaphore._value + 1
             if value <= MAX_VALUE:
                 self._is_expected = True
-                semaphore._until_reached(value, step.work).watch(value, self, 0)
+                semaphore._until_told(value, step.work).watch(value, self, 0)
 
     def _notice(self, index: int, work: Work) -> None:  # noqa: ARG002 - one wait only
         """Note that the value has risen; a watcher's method, under the timeline lock."""

@@ -65,11 +65,10 @@ class Submission(Operation):
         """
         if timeout is not None:
             timeout = as_seconds(timeout)
-        if self._state == ISSUED:
-            waiting.spin_for_operation(self, timeout)
+        has_asked = self._state == ISSUED and waiting.spin_for_operation(self, timeout)
         if self._state == DONE:
             return
-        waiting.wait_all((self._as_timepoint(),), timeout)
+        waiting.wait_all((self._as_timepoint(),), timeout, spin=not has_asked)
 
     def cancel(self) -> bool:
         """Cancel the operation unless it was issued; return whether it is cancelled.
@@ -178,6 +177,15 @@ class Submission(Operation):
 def _make_timepoint(_: CallStep, submission: Submission, __: None) -> Timepoint:
     with timelines.lock:
         return submission._make_timepoint()
+
+
+def sleep(waited: Semaphore | Submission, value: int, timeout: SupportsFloat | None) -> None:
+    """Wait as ``wait()`` does, for C, which has watched or asked as long as that pays."""
+    if isinstance(waited, Submission):
+        timepoint = waited._as_timepoint()
+    else:
+        timepoint = Timepoint(waited, value)
+    waiting.wait_all((timepoint,), timeout, spin=False)
 
 
 class _OrCancel:

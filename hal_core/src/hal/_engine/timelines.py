@@ -42,7 +42,7 @@ def replace_lock(other: Any) -> None:  # noqa: ANN401 - what stands for a lock
 
 
 WAKE: Final = 0
-"""A gate to be opened."""
+"""A doorbell to be rung."""
 RELEASE: Final = 1
 """A `Batch` of operations whose wait is to be resolved again."""
 ISSUE: Final = 2
@@ -289,18 +289,22 @@ class Timeline:
             self._recorded = Waiters()
         return self._recorded
 
-    def _until_reached(self, value: int, work: Work) -> Waiters:
+    def _until_reached(self) -> Waiters:
         """Return the register of those that wait until a value is reached.
 
-        Has the operation that will signal `value` retired, if that is known by now;
-        if not, its publication will.
+        The publication of what will signal it has that retired; what is recorded by now is retired
+        by whoever registers.
         """
-        operation = self._covering(value)
-        if operation is not None:
-            operation._want(work)
         if self._reached is None:
             self._reached = Waiters()
         return self._reached
+
+    def _until_told(self, value: int, work: Work) -> Waiters:
+        """Return that register, for who does not retire: the progress thread does."""
+        operation = self._covering(value)
+        if operation is not None:
+            operation._want(work)
+        return self._until_reached()
 
     def _not_above(self, value: int) -> str:
         """Explain why `value` cannot be signalled any more (S1)."""

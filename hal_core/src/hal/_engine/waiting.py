@@ -2,14 +2,16 @@
 
 Most waits are for work that was submitted just now and ends within microseconds, so a waiter
 first asks the event of the operation that it waits for, for 100 microseconds, letting other
-threads run: that needs no registration and no list (`spin_for`). If that was in vain, it asks the
-smallest covering point of every queue that has one, and after 100 microseconds more it naps in
-between, for at most 10 milliseconds. One waiter at a time asks for a queue, its *leader*: were
-there more, they would take the interpreter lock from the one that retires.
+threads run: that needs no registration and no list (`spin_for`). A wait for several asks the
+smallest covering point of every queue that has one. One waiter at a time asks for a queue, its
+*leader*: were there more, they would take the interpreter lock from the one that retires.
 
-Then, or at once if there is nothing to ask, it registers, has the progress thread
-notified of what is recorded, and sleeps at a gate of its own until that opens or its
-time is up: sleeping costs nothing. The condition is always "failed, or reached",
+Then, or at once if there is nothing to ask, it registers and sleeps at a doorbell of its own until
+that rings or its time is up: sleeping costs nothing. Who signals on the host rings it, and for what
+is on a stream the driver does: the waiter has itself notified of what ends next on each queue, and
+retires that itself. The progress thread in between would be a second thread to be woken, which
+costs 20 microseconds on an idle processor, and ten times that on a virtual machine; it is left what
+the notify stream of a queue does not take. The condition is always "failed, or reached",
 never the event alone, which may have been recorded again for others.
 
 A wait for many entries looks at them, registers and leaves in short holds of the lock.
@@ -24,8 +26,9 @@ from typing import Final, SupportsFloat, TypeAlias
 from hal._base import sync
 from hal._base.failures import fresh
 from hal._engine import explain, progress, steps, timelines
+from hal._engine.notifier import Notifier
 from hal._engine.operation import ISSUED, Operation
-from hal._engine.retiring import Answer, harvest, heed, query
+from hal._engine.retiring import Answer, ask, harvest, heed, query
 from hal._engine.steps import CallStep
 from hal._engine.stream import StreamQueue
 from hal._engine.timelines import WAKE, Timeline, Timepoint, Work, first_failure
@@ -43,47 +46,40 @@ _EAGER_TURNS: Final = 4
 A driver's call releases the interpreter lock by itself.
 """
 
-_NAP_SECONDS: Final = 10e-3
-"""How long a waiter asks and naps before it has itself notified: a few notifications' cost.
-
-A driver's thread wakes the progress thread, which wakes the waiter: 20 microseconds
-each on an idle processor, and ten times that on a virtual machine.
-"""
-
-_NAP_PART: Final = 1 / 16
-"""The length of a nap, as part of the wait so far; it is late by half of that on average."""
+_NET_SECONDS: Final = 0.1
+"""Longest sleep for what is on a stream: after a device error no driver notifies."""
 
 _HOLD: Final = 64
 """How many entries are looked at, registered or removed in one hold of the timeline lock."""
 
-_LONGEST_SECONDS: Final = 1e6
-"""The longest time-out that is passed to the system; a longer one counts as forever."""
 
-
-def spin_for(timeline: Timeline, value: int, timeout: SupportsFloat | None) -> None:
-    """Ask the operation recorded to signal `value`, unless another thread asks for its queue."""
+def spin_for(timeline: Timeline, value: int, timeout: SupportsFloat | None) -> bool:
+    """Ask the operation recorded to signal `value`, as `spin_for_operation`."""
     with timelines.lock:
         operation = timeline._covering(value)
-    if operation is not None:
-        spin_for_operation(operation, timeout)
+    return operation is not None and spin_for_operation(operation, timeout)
 
 
-def spin_for_operation(operation: Operation, timeout: SupportsFloat | None) -> None:
-    """Ask an operation that is on a stream, unless another thread asks for its queue."""
-    progress.act(_spin, operation, _limit(timeout))
+def spin_for_operation(operation: Operation, timeout: SupportsFloat | None) -> bool:
+    """Ask an operation on a stream until it has ended, or as long as that pays.
+
+    Not if another thread asks for its queue; returns whether it was asked.
+    """
+    return progress.act(_spin, operation, _limit(timeout))
 
 
 def _limit(timeout: SupportsFloat | None) -> float:
     return _POLL_SECONDS if timeout is None else min(as_seconds(timeout), _POLL_SECONDS)
 
 
-def _spin(step: CallStep, operation: Operation, seconds: float) -> None:
+def _spin(step: CallStep, operation: Operation, seconds: float) -> bool:
     queue = operation._queue
     with timelines.lock:
         if operation._state != ISSUED or operation._retired or queue._leader is not None:
-            return
+            return False
         step.contexts = queue._contexts
     _ask_until((operation,), step, seconds, None)
+    return True
 
 
 def _ask_until(
@@ -113,9 +109,7 @@ def _ask_until(
         if waited >= seconds:
             break
         turns += 1
-        if waited >= _POLL_SECONDS:
-            sync.nap(min(waited * _NAP_PART, seconds - waited))
-        elif turns > _EAGER_TURNS:
+        if turns > _EAGER_TURNS:
             sync.yield_thread()
     step.calm = False
     step.contexts = ()
@@ -136,7 +130,7 @@ def wait_groups(
 ) -> int | None:
     """Block until all entries of one group are reached and return its index.
 
-    ``spin=False`` if the caller has watched them: it sleeps at once.
+    ``spin=False`` if the caller has watched or asked them: it sleeps at once.
     """
     if not groups:
         return None
@@ -171,6 +165,21 @@ def _queues_for(entries: Entries) -> dict[StreamQueue, None]:
     return {operation._queue: None for operation in found if operation is not None}
 
 
+_bells: Final[list[sync.Doorbell]] = []
+"""Doorbells that nobody sleeps at; a driver may still ring one."""
+
+
+def _take_bell() -> sync.Doorbell:
+    try:
+        return _bells.pop()
+    except IndexError:
+        return sync.Doorbell()
+
+
+def _sequence_of(operation: Operation) -> int:
+    return operation._sequence
+
+
 class HostWaiter:
     """One thread's wait until all entries of any of several groups are reached.
 
@@ -180,24 +189,24 @@ class HostWaiter:
     """
 
     __slots__ = (
+        "_bell",
         "_deadline",
+        "_ends",
         "_failure",
-        "_gate",
         "_groups",
         "_index",
         "_is_asleep",
-        "_is_led",
         "_leads",
         "_missing",
+        "_patience",
         "_points",
         "_registered",
-        "_spins",
         "_unmet",
     )
 
     def __init__(self, groups: Sequence[Entries], *, spin: bool) -> None:
         self._groups = groups
-        self._spins = spin
+        self._patience = _POLL_SECONDS if spin else 0.0  # how long it asks before it sleeps
         self._unmet = [list(entries) for entries in groups]
         self._deadline = math.inf
         # The result of a turn: a failure, else the group that is reached, else what to poll,
@@ -205,12 +214,13 @@ class HostWaiter:
         self._failure: BaseException | None = None
         self._index: int | None = None
         self._points: list[Operation] = []
-        self._gate: sync.Gate | None = None
-        self._is_asleep = False  # the gate was not opened
+        self._bell: sync.Doorbell | None = None
+        self._is_asleep = False  # nobody has rung for it
+        # What it has registered for and is recorded, the next to end last, once it is sorted
+        self._ends: dict[StreamQueue, list[Operation]] = {}
         self._registered: list[Timepoint] = []
         self._missing = 0  # notices that must come until it is woken
         self._leads: list[StreamQueue] = []
-        self._is_led = False  # another waiter polls a queue that it waits for
 
     def wait(self, timeout: float | None) -> int:
         """Block as `wait_groups` does."""
@@ -226,12 +236,12 @@ class HostWaiter:
 
     def _run(self, step: CallStep, *_: None) -> None:
         """Wait until a group is reached, something has failed, or the time is up."""
-        may_poll = to_check = True
+        to_check = True
         is_late = False
         step.waiter = self  # the next call has it leave, if this breaks off
         while True:
             may_sleep = not is_late and self._remaining() > 0
-            turn = self._turn(step, may_poll, to_check, may_sleep)
+            turn = self._turn(step, to_check, may_sleep)
             is_over = False
             while not is_over:
                 with timelines.lock:
@@ -241,15 +251,17 @@ class HostWaiter:
             if is_late or self._index is not None or self._failure is not None:
                 break
             if self._points:
-                # Without news it goes to sleep.
-                seconds = min(_NAP_SECONDS, self._remaining())
-                may_poll = _ask_until(self._points, step, seconds, self)
+                seconds = min(self._patience, self._remaining())
+                if not _ask_until(self._points, step, seconds, self):
+                    self._patience = 0.0
                 to_check = False
                 continue
             to_check = True
-            is_late = self._gate is None or not self._sleep(self._gate, step, may_poll)
-            may_poll = not is_late
-            if is_late:
+            if may_sleep:
+                self._sleep(step)
+                self._patience = _POLL_SECONDS
+            if not may_sleep or self._is_asleep:
+                is_late = True
                 for entries in self._unmet:
                     _ask_all(step, entries, None)  # S6: read once more
                 progress.drain(step)
@@ -263,8 +275,7 @@ class HostWaiter:
     def _turn(  # noqa: PLR0912 - what there is to look at, in one order
         self,
         step: CallStep,
-        may_poll: bool,  # noqa: FBT001 - internal
-        to_check: bool,  # noqa: FBT001
+        to_check: bool,  # noqa: FBT001 - internal
         may_sleep: bool,  # noqa: FBT001
     ) -> Iterator[bool]:
         """Look; if nothing is reached and nothing has failed, prepare to poll or to sleep.
@@ -273,7 +284,6 @@ class HostWaiter:
         """
         left = _HOLD
         self._is_asleep = False
-        self._gate = None
         self._points = []
         while self._registered:
             self._take_back()
@@ -302,7 +312,7 @@ class HostWaiter:
                 if not self._has_failed():
                     self._index = index
                 return
-        if may_poll:
+        if self._patience and may_sleep:
             self._points = self._points_to_ask()
             if self._points:
                 step.contexts = tuple({each._queue._context for each in self._points})
@@ -313,8 +323,10 @@ class HostWaiter:
 
     def _go_to_sleep(self, work: Work) -> Iterator[bool]:
         """Register for every entry that is not reached; otherwise like `_turn`."""
-        self._gate = sync.Gate()
+        if self._bell is None:
+            self._bell = _take_bell()
         self._is_asleep = True
+        self._ends = {}
         counting = len(self._unmet) == 1 and len(self._unmet[0]) > 1
         # Woken by the last notice; until all are registered, registration counts as one more.
         self._missing = 1 if counting else 0
@@ -346,7 +358,6 @@ class HostWaiter:
         of very many leaves them to the progress thread.
         """
         points: dict[StreamQueue, Operation] = {}
-        self._is_led = False
         if len(self._unmet) > _HOLD:
             return []
         for entries in self._unmet:
@@ -360,7 +371,6 @@ class HostWaiter:
                 self._leads.append(queue)
                 queue._leader = self
             elif queue._leader is not self:
-                self._is_led = True
                 continue
             known = points.get(queue)
             if known is None or operation._sequence < known._sequence:
@@ -376,15 +386,49 @@ class HostWaiter:
                 return True
         return False
 
-    def _sleep(self, gate: sync.Gate, step: CallStep, spin: bool) -> bool:  # noqa: FBT001 - internal
-        """Sleep until woken; return False if the time is up first."""
-        step.calm = True
-        is_open = spin and self._spins and not self._is_led and gate.spin()
-        if not is_open:
-            remaining = self._remaining()
-            is_open = gate.wait(max(remaining, 0.0) if remaining < _LONGEST_SECONDS else -1)
-        step.calm = False
-        return is_open
+    def _sleep(self, step: CallStep) -> None:
+        """Sleep until there is news, or the time is up; retire what ends meanwhile."""
+        bell = self._bell
+        assert bell is not None  # noqa: S101 - for the type checker
+        bell.clear()  # what rings from now on is news, or notes it before
+        for ends in self._ends.values():
+            ends.sort(key=_sequence_of, reverse=True)
+        if self._patience and not self._ends:
+            step.calm = True
+            bell.spin()
+            step.calm = False
+        while self._is_asleep and (left := self._remaining()) > 0:
+            asked = self._arm(bell, step) if self._ends else []
+            if asked:
+                left = min(left, _NET_SECONDS)
+            step.calm = True
+            bell.wait(left)
+            step.calm = False
+            for operation in asked:
+                if not operation._retired:
+                    heed(operation, ask(operation, step), step)
+            if step.work:
+                progress.drain(step)
+
+    def _arm(self, bell: sync.Doorbell, step: CallStep) -> list[Operation]:
+        """Have the driver ring when the next operation of each queue has ended; return those.
+
+        What it does not take is left to the progress thread.
+        """
+        asked = []
+        for queue, ends in list(self._ends.items()):
+            while ends and ends[-1]._retired:
+                ends.pop()
+            if ends and queue._notifier.arm(ends[-1], bell, Notifier.MOST, step):
+                asked.append(ends[-1])
+                continue
+            for start in range(0, len(ends), _HOLD):
+                with timelines.lock:
+                    for operation in ends[start : start + _HOLD]:
+                        operation._want(step.work)
+            del self._ends[queue]
+        progress.drain(step)
+        return asked
 
     def _register(
         self, timepoint: Timepoint, known: set[tuple[Timeline, int]] | None, work: Work
@@ -408,9 +452,11 @@ class HostWaiter:
             self._missing += 1
         position = len(self._registered)
         self._registered.append(timepoint)
-        if known is not None or timeline._covering(value) is not None:
-            # The progress thread retires it, unless another thread does so before.
-            timeline._until_reached(value, work).watch(value, self, position)
+        operation = timeline._covering(value)
+        if operation is not None:
+            self._ends.setdefault(operation._queue, []).append(operation)
+        if operation is not None or known is not None:
+            timeline._until_reached().watch(value, self, position)
         else:
             timeline._until_recorded().watch(value, self, position)
 
@@ -435,6 +481,9 @@ class HostWaiter:
         No lock held; any thread, once the waiting one is out of the wait.
         """
         self._is_asleep = False
+        bell, self._bell = self._bell, None
+        if bell is not None:
+            _bells.append(bell)
         while self._registered or self._leads:
             with timelines.lock:
                 for _ in range(min(len(self._registered), _HOLD)):
@@ -452,4 +501,4 @@ class HostWaiter:
         """Wake the thread if it sleeps; under the lock."""
         if self._is_asleep:
             self._is_asleep = False
-            work.append((WAKE, self._gate))
+            work.append((WAKE, self._bell))

@@ -59,7 +59,8 @@ class _SlotRequest:
     __slots__ = ("gate", "slot")
 
     def __init__(self) -> None:
-        self.gate = sync.Gate()
+        self.gate = sync.Lock()  # free once it is served
+        self.gate.acquire()
         self.slot: _StagingSlot | None = None
 
 
@@ -261,7 +262,7 @@ class Staging:
                     mine = _SlotRequest()
                     self._waiting.append(mine)
             if waiter is not None:
-                waiter.gate.open()  # it may be luckier
+                waiter.gate.release()  # it may be luckier
             if mine is not None:
                 return self._stand_in_line(mine)
             if isinstance(error, OutOfMemoryError) and others:
@@ -283,7 +284,7 @@ class Staging:
 
     def _stand_in_line(self, waiter: _SlotRequest) -> _StagingSlot | None:
         """Wait for a slot; None if the caller should try to make one."""
-        while not waiter.gate.wait(_LOOK_SECONDS):
+        while not waiter.gate.acquire(timeout=_LOOK_SECONDS):
             lost = self._context.lost
             if lost is None:
                 continue
@@ -317,4 +318,4 @@ class Staging:
             else:
                 waiter.slot = slot
         if waiter is not None:
-            waiter.gate.open()
+            waiter.gate.release()

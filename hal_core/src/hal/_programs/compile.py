@@ -299,9 +299,9 @@ def _run_all(tasks: Sequence[Callable[[], _Result]]) -> list[_Result]:
     results: dict[int, _Result] = {}
     errors: dict[int, BaseException] = {}
     count = min(len(tasks), os.cpu_count() or 1)
-    gates = [sync.Gate() for _ in range(count)]
+    ended = [sync.Lock() for _ in range(count)]  # each free once its thread has ended
 
-    def work(gate: sync.Gate) -> None:
+    def work(end: Callable[[], None]) -> None:
         try:
             while True:
                 try:
@@ -313,13 +313,14 @@ def _run_all(tasks: Sequence[Callable[[], _Result]]) -> list[_Result]:
                 except BaseException as error:  # noqa: BLE001 - it is raised where all are waited for
                     errors[index] = error
         finally:
-            gate.open()
+            end()
 
     try:
-        for gate in gates:
-            sync.start_thread("hal compile", lambda gate=gate: work(gate))  # type: ignore[misc]
-        for gate in gates:
-            while not gate.wait(0.1):
+        for each in ended:
+            each.acquire()
+            sync.start_thread("hal compile", partial(work, each.release))
+        for each in ended:
+            while not each.acquire(timeout=0.1):
                 pass
     except BaseException:
         waiting.clear()  # nobody needs the rest
