@@ -23,11 +23,12 @@ enum answer flow_fill_shortcut(PyObject *const *args, Py_ssize_t count, PyObject
   if (count != 3 || !read_options(args + count, names, known, options, OPTIONS)) return NOT_MINE;
   PyObject *flow = args[0], *buffer = args[1];
   if (!is_untraced(flow) || Py_TYPE(buffer) != engine.TrackedBuffer || is_given(options[QUEUE], Py_None)) return NOT_MINE;
-  struct uses uses = {.flow = flow};
+  struct uses uses;
+  begin_uses(&uses, flow);
   PyObject *raw = raw_of(&uses, buffer, true), *history = get(buffer, TrackedBuffer_history);
   enum answer answer = NOT_MINE;
   /* Another history refuses kernels that write: Python knows whether fills may. */
-  if (raw && PyTuple_GET_ITEM(uses.accesses[0], 0) == history)
+  if (raw && PyTuple_GET_ITEM(uses.all[0].access, 0) == history)
     answer = fill(get(get(history, History_lanes), Lanes_compute), raw, args[2], NULL, NULL,
                   &(struct order){options[WAIT], options[SIGNAL], &uses}, result);
   let_uses_go(&uses);
@@ -46,7 +47,8 @@ enum answer flow_dispatch_shortcut(PyObject *const *args, Py_ssize_t count, PyOb
   if (is_given(options[READS], engine.empty) || is_given(options[WRITES], engine.empty)) return NOT_MINE;
   PyObject *lane = lane_of(flow, get(kernel, Kernel__device));
   if (!lane) return NOT_MINE;
-  struct uses uses = {.flow = flow};
+  struct uses uses;
+  begin_uses(&uses, flow);
   enum answer answer =
       dispatch(lane, kernel,
                &(struct launch_options){options[GRID], options[BLOCK], options[ARGS], options[SHARED_MEMORY]},
@@ -75,7 +77,9 @@ enum answer flow_execute_shortcut(PyObject *const *args, Py_ssize_t count, PyObj
   PyObject *lane = lane_of(flow, get(commands, CommandBuffer__device)), *bindings = options[BINDINGS];
   if (bindings && (PyTuple_CheckExact(bindings) || PyList_CheckExact(bindings)) && !PySequence_Fast_GET_SIZE(bindings))
     bindings = NULL;
-  struct uses uses = {.flow = flow, .of_slots = get(recording, Recording_uses)};
+  struct uses uses;
+  begin_uses(&uses, flow);
+  uses.of_slots = get(recording, Recording_uses);
   enum answer answer = NOT_MINE;
   if (lane && use_directly(&uses, get(recording, Recording_direct)))
     answer = execute(lane, commands, bindings, &(struct order){options[WAIT], options[SIGNAL], &uses}, result);
@@ -135,7 +139,8 @@ enum answer routine_shortcut(PyObject *const *args, Py_ssize_t count, PyObject *
   PyObject *what = PyTuple_GET_ITEM(plain, WHAT), *late = PyTuple_GET_ITEM(plain, LATE);
   PyObject *accesses = PyTuple_GET_ITEM(plain, ACCESSES), *lane = get(get(args[0], Routine__lanes), Lanes_compute);
   PyObject *arguments = are_known(names, late) ? copy_of(PyTuple_GET_ITEM(plain, ARGUMENTS)) : NULL;
-  struct uses uses = {.flow = flow};
+  struct uses uses;
+  begin_uses(&uses, flow);
   bool is_ready = arguments && fill_in(&uses, arguments, late, args + count, names);
   for (Py_ssize_t i = 0; is_ready && i < PyTuple_GET_SIZE(accesses); i++)
     is_ready = add_use(&uses, PyTuple_GET_ITEM(accesses, i));

@@ -103,7 +103,8 @@ static PyObject *execute_once(const struct run *self) {
   PyObject *recording = get(self->pipeline, Pipeline_recording), *direct = get(recording, Recording_direct);
   PyObject *buffers = get(self->set, BufferSet_buffers), *wait = before_execution(self->set), *execution = NULL;
   if (!wait) return NULL;
-  struct uses uses = {.flow = get(self->pipeline, Pipeline__flow)};
+  struct uses uses;
+  begin_uses(&uses, get(self->pipeline, Pipeline__flow));
   struct order order = {wait, NULL, PyList_GET_SIZE(direct) ? &uses : NULL};
   uses.takes_raw = true;
   enum answer answer = NOT_MINE;

@@ -214,7 +214,6 @@
   X(Flow, _lanes)                                                                                  \
   X(Flow, trace)                                                                                   \
   X(History, intervals)                                                                            \
-  X(History, is_doubtful)                                                                          \
   X(History, lanes)                                                                                \
   X(History, readers)                                                                              \
   X(History, special)                                                                              \

@@ -52,9 +52,9 @@ static void fill_in(const struct issue *self, PyObject *kind, PyObject *resource
 static bool prepare(struct issue *self, PyObject *kind, PyObject *resources, const struct order *order) {
   if (!(self->waits = read_list(order->wait, MOST_WAITS, engine.Timepoint, engine.Submission))) return false;
   if (!(self->signals = read_list(order->signal, MOST_SIGNALS, engine.Timepoint, engine.Timepoint))) return false;
-  if (order->uses && !add_waits(order->uses, &self->waits)) return false;
   if (!(self->operation = engine.Submission->tp_alloc(engine.Submission, 0))) return false;
   fill_in(self, kind, resources);
+  if (order->uses && !add_waits(order->uses, self->operation, &self->waits)) return false;
   return make_room(self) && (self->calls = calls_of(self->queue));
 }
 
@@ -104,11 +104,11 @@ enum answer submit_with(PyObject *queue, PyObject *kind, const struct native_cal
   struct drops drops;
   drops.count = 0;
   if ((self.has_lock = enter())) {
-    if ((!order->uses || are_current(order->uses, self.waits)) && has_room(&self, 0, &drops) && resolve(&self) &&
+    if ((!order->uses || are_current(order->uses)) && has_room(&self, 0, &drops) && resolve(&self) &&
         may_signal(&self) && (!effect->may || effect->may(effect, &self)))
       answer = issue(&self, call);
     if (effect->apply && answer == TAKEN) effect->apply(effect, self.operation, &drops);
-    if (order->uses && answer == TAKEN) remember(order->uses, self.operation, queue, &drops);
+    if (order->uses && answer == TAKEN) remember(order->uses, self.operation, &drops);
     if (self.has_lock) leave();
   }
   if (lock) leave_lock(lock);

@@ -3,7 +3,7 @@
  *
  * A flow's lock makes finding the waits, submitting and noting the uses one step. Here the timeline lock
  * does, if nobody has the flow's: `add_waits` finds the waits before it is taken, and `are_current`
- * finds them again. */
+ * looks whether anything has changed. */
 #include "tracking.h"
 
 #include "issue.h"
@@ -12,25 +12,23 @@ enum { MOST_READERS = 8 }; /* beyond that Python looks which readers count */
 
 enum { HISTORY, PART, IS_WRITTEN }; /* of an access */
 
-static PyObject *history_of(const struct uses *self, Py_ssize_t index) {
-  return PyTuple_GET_ITEM(self->accesses[index], HISTORY);
-}
+static PyObject *history_of(const struct use *use) { return PyTuple_GET_ITEM(use->access, HISTORY); }
 
-static bool is_writing(const struct uses *self, Py_ssize_t index) {
-  return PyTuple_GET_ITEM(self->accesses[index], IS_WRITTEN) == Py_True;
-}
+static bool is_writing(const struct use *use) { return PyTuple_GET_ITEM(use->access, IS_WRITTEN) == Py_True; }
 
 bool add_use(struct uses *self, PyObject *access) {
   if (!access || !PyTuple_CheckExact(access) || self->count == MOST_USES) return false;
-  self->readers[self->count] = NULL;
-  self->accesses[self->count++] = Py_NewRef(access);
+  self->all[self->count++] = (struct use){.access = Py_NewRef(access)};
   return true;
 }
 
 void let_uses_go(struct uses *self) {
   while (self->count--) {
-    Py_DECREF(self->accesses[self->count]);
-    Py_XDECREF(self->readers[self->count]);
+    struct use *use = &self->all[self->count];
+    Py_DECREF(use->access);
+    Py_XDECREF(use->writer);
+    Py_XDECREF(use->readers);
+    Py_XDECREF(use->later);
   }
 }
 
@@ -52,7 +50,7 @@ PyObject *bound_of(struct uses *self, Py_ssize_t slot, PyObject *given) {
   }
 }
 
-/* Submissions that work comes after, borrowed. */
+/* Submissions that work comes after, borrowed from the uses. */
 struct found {
   Py_ssize_t count;
   PyObject *waits[MOST_WAITS];
@@ -69,103 +67,93 @@ static bool add_user(struct found *found, PyObject *user) {
   return true;
 }
 
-static bool find(const struct uses *self, Py_ssize_t index, struct found *found) {
-  PyObject *history = history_of(self, index);
-  if (PyTuple_GET_ITEM(self->accesses[index], PART) != Py_None || !is_none(history, History_intervals)) return false;
+/* Find out what one use comes after. */
+static bool find(struct use *use, struct found *found) {
+  PyObject *history = history_of(use);
+  if (PyTuple_GET_ITEM(use->access, PART) != Py_None || !is_none(history, History_intervals)) return false;
   if (is_true(history, History_special)) return false;
-  PyObject *writer = get(history, History_writer), *readers = get(history, History_readers);
-  bool is_read = readers != Py_None && PyDict_GET_SIZE(readers);
-  if (is_read && PyDict_GET_SIZE(readers) > MOST_READERS) return false;
-  if (!is_read || !is_writing(self, index)) return writer == Py_None || add_user(found, writer);
-  Py_ssize_t position = 0;
-  PyObject *queue, *reader;
-  while (PyDict_Next(readers, &position, &queue, &reader))
-    if (!add_user(found, reader)) return false;
+  use->writer = Py_NewRef(get(history, History_writer));
+  use->readers = Py_NewRef(get(history, History_readers));
+  Py_ssize_t readers = PyTuple_GET_SIZE(use->readers);
+  if (readers > MOST_READERS) return false;
+  if (!readers || !is_writing(use)) return use->writer == Py_None || add_user(found, use->writer);
+  for (Py_ssize_t i = 0; i < readers; i++)
+    if (!add_user(found, PyTuple_GET_ITEM(use->readers, i))) return false;
   return true;
 }
 
-static bool find_all(const struct uses *self, struct found *found) {
-  found->count = 0;
-  for (Py_ssize_t i = 0; i < self->count; i++)
-    if (!find(self, i, found)) return false;
-  return true;
-}
-
-/* Return whether an access before has the same memory, which one of the two writes. */
-static bool is_used_twice(const struct uses *self, Py_ssize_t index) {
-  for (Py_ssize_t i = 0; i < index; i++)
-    if (history_of(self, i) == history_of(self, index) && (is_writing(self, i) || is_writing(self, index))) return true;
+/* Return whether a use before has the same memory, which one of the two writes. */
+static bool is_used_twice(const struct uses *self, const struct use *use) {
+  for (const struct use *each = self->all; each < use; each++)
+    if (history_of(each) == history_of(use) && (is_writing(each) || is_writing(use))) return true;
   return false;
 }
 
-bool add_waits(struct uses *self, PyObject **waits) {
-  Py_ssize_t given = PyTuple_GET_SIZE(*waits);
-  for (Py_ssize_t i = 0; i < self->count; i++) {
-    if (is_used_twice(self, i)) return false;
-    if (is_writing(self, i) || !is_none(history_of(self, i), History_readers)) continue;
-    if (!(self->readers[i] = PyDict_New())) return false;
-  }
-  struct found found;
-  if (!find_all(self, &found) || found.count + given > MOST_WAITS) return false;
-  self->found = found.count;
-  if (!found.count) return true;
-  for (Py_ssize_t i = 0; i < found.count; i++) Py_INCREF(found.waits[i]); /* the collector may run code */
-  PyObject *all = PyTuple_New(found.count + given);
-  for (Py_ssize_t i = 0; i < found.count; i++) {
-    if (all) {
-      PyTuple_SET_ITEM(all, i, found.waits[i]);
-    } else {
-      Py_DECREF(found.waits[i]);
-    }
-  }
-  for (Py_ssize_t i = 0; all && i < given; i++)
-    PyTuple_SET_ITEM(all, found.count + i, Py_NewRef(PyTuple_GET_ITEM(*waits, i)));
-  if (all) Py_SETREF(*waits, all);
+/* Return readers with another one added, which stands for the one before it on its queue. */
+static PyObject *with_reader(PyObject *readers, PyObject *operation) {
+  PyObject *others[MOST_READERS], *queue = get(operation, Operation__queue);
+  Py_ssize_t count = 0;
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(readers); i++)
+    if (get(PyTuple_GET_ITEM(readers, i), Operation__queue) != queue) others[count++] = PyTuple_GET_ITEM(readers, i);
+  PyObject *all = PyTuple_New(count + 1);
+  if (!all) return NULL;
+  for (Py_ssize_t i = 0; i < count; i++) PyTuple_SET_ITEM(all, i, Py_NewRef(others[i]));
+  PyTuple_SET_ITEM(all, count, Py_NewRef(operation));
   return all;
 }
 
-bool are_current(const struct uses *self, PyObject *waits) {
-  PyObject *locked = PyObject_CallNoArgs(get(self->flow, Flow__is_busy));
-  if (!locked) PyErr_Clear();
-  Py_XDECREF(locked);
+bool add_waits(struct uses *self, PyObject *operation, PyObject **waits) {
+  Py_ssize_t given = PyTuple_GET_SIZE(*waits);
   struct found found;
-  if (locked != Py_False || !find_all(self, &found) || found.count != self->found) return false;
-  for (Py_ssize_t i = 0; i < found.count; i++)
-    if (found.waits[i] != PyTuple_GET_ITEM(waits, i)) return false;
+  found.count = 0;
   for (Py_ssize_t i = 0; i < self->count; i++)
-    if (!is_writing(self, i) && !self->readers[i] && is_none(history_of(self, i), History_readers)) return false;
+    if (is_used_twice(self, &self->all[i]) || !find(&self->all[i], &found)) return false;
+  if (found.count + given > MOST_WAITS) return false;
+  for (Py_ssize_t i = 0; i < self->count; i++) { /* the collector may run code from here on */
+    struct use *use = &self->all[i];
+    if (!is_writing(use) && !(use->later = with_reader(use->readers, operation))) return false;
+  }
+  if (!found.count) return true;
+  PyObject *all = PyTuple_New(found.count + given);
+  if (!all) return false;
+  for (Py_ssize_t i = 0; i < found.count; i++) PyTuple_SET_ITEM(all, i, Py_NewRef(found.waits[i]));
+  for (Py_ssize_t i = 0; i < given; i++)
+    PyTuple_SET_ITEM(all, found.count + i, Py_NewRef(PyTuple_GET_ITEM(*waits, i)));
+  Py_SETREF(*waits, all);
   return true;
 }
 
-/* Remember a reader of a history that has a dict for it. */
-static void add_reader(PyObject *history, PyObject *queue, PyObject *operation, struct drops *drops) {
-  PyObject *readers = get(history, History_readers);
-  drop_later(drops, Py_XNewRef(PyDict_GetItemWithError(readers, queue)));
-  if (!PyDict_SetItem(readers, queue, operation)) return;
-  PyErr_Clear(); /* no memory: come after everything the next time */
-  put(history, History_is_doubtful, Py_NewRef(Py_True));
-  put(history, History_special, Py_NewRef(Py_True));
+/* Return whether somebody has the lock of a flow. */
+static bool is_busy(PyObject *flow) {
+  PyObject *ask = get(flow, Flow__is_busy), *locked; /* a method of a lock, which is called at once if it is C */
+  if (PyCFunction_CheckExact(ask) && PyCFunction_GET_FLAGS(ask) == METH_NOARGS) {
+    locked = PyCFunction_GET_FUNCTION(ask)(PyCFunction_GET_SELF(ask), NULL);
+  } else {
+    locked = PyObject_CallNoArgs(ask);
+  }
+  if (!locked) PyErr_Clear();
+  Py_XDECREF(locked);
+  return locked != Py_False;
 }
 
-/* Forget the readers. The dict of a single one is kept, empty: the next reader mostly has its queue. */
-static void forget_readers(PyObject *history, PyObject *queue, struct drops *drops) {
-  PyObject *readers = get(history, History_readers);
-  if (readers == Py_None || !PyDict_GET_SIZE(readers)) return;
-  PyObject *reader = PyDict_GET_SIZE(readers) == 1 ? PyDict_GetItemWithError(readers, queue) : NULL;
-  drop_later(drops, Py_XNewRef(reader));
-  if (reader && !PyDict_DelItem(readers, queue)) return;
-  drop_later(drops, swap(history, History_readers, Py_NewRef(Py_None)));
-}
-
-void remember(const struct uses *self, PyObject *operation, PyObject *queue, struct drops *drops) {
+bool are_current(const struct uses *self) {
+  if (is_busy(self->flow)) return false;
   for (Py_ssize_t i = 0; i < self->count; i++) {
-    PyObject *history = history_of(self, i);
-    if (is_writing(self, i)) {
-      drop_later(drops, swap(history, History_writer, Py_NewRef(operation)));
-      forget_readers(history, queue, drops);
-      continue;
-    }
-    if (is_none(history, History_readers)) put(history, History_readers, Py_NewRef(self->readers[i]));
-    add_reader(history, queue, operation, drops);
+    const struct use *use = &self->all[i];
+    PyObject *history = history_of(use);
+    if (get(history, History_writer) != use->writer || get(history, History_readers) != use->readers) return false;
+    if (is_true(history, History_special) || !is_none(history, History_intervals)) return false;
+  }
+  return true;
+}
+
+void remember(struct uses *self, PyObject *operation, struct drops *drops) {
+  for (Py_ssize_t i = 0; i < self->count; i++) {
+    struct use *use = &self->all[i];
+    PyObject *history = history_of(use);
+    if (is_writing(use)) drop_later(drops, swap(history, History_writer, Py_NewRef(operation)));
+    PyObject *readers = use->later ? use->later : Py_NewRef(engine.empty);
+    use->later = NULL;
+    drop_later(drops, swap(history, History_readers, readers));
   }
 }

@@ -103,7 +103,6 @@ class Copies(Transfers):
                 (source.history, part_of(source.history, start, start + length), False),
                 (target.history, part_of(target.history, place, place + length), True),
             ),
-            lane,
             lambda waits: lane.copy(
                 source.raw,
                 target.raw,
@@ -152,8 +151,8 @@ class Copies(Transfers):
         writing = (other, part_of(other, place, place + size), True)
         with self._lock:
             try:
-                found = collect((reading,), lanes.download, self.look, wait)
-                found_there = collect((writing,), lanes_there.upload, self.look)
+                found = collect((reading,), self.look, wait)
+                found_there = collect((writing,), self.look)
                 read, written = self._pieces(
                     lanes.download,
                     part,
@@ -163,8 +162,8 @@ class Copies(Transfers):
                     found_there,
                     signal,
                 )
-                note((reading,), read, lanes.download)
-                note((writing,), written, lanes_there.upload)
+                note((reading,), read)
+                note((writing,), written)
             except BaseException:
                 # Whatever was raised, some pieces may have been submitted.
                 history.doubt()

@@ -141,7 +141,6 @@ class Flow(Copies):
         lane = history.lanes.compute if queue is None else self.queue_of(queue, history.lanes)
         return self.run(
             ((history, part, True),),
-            lane,
             lambda waits: lane.fill(
                 raw, value, offset=offset, size=size, wait=waits, signal=signal
             ),
@@ -236,7 +235,6 @@ class Flow(Copies):
         lane = lanes.compute if queue is None else self.queue_of(queue, lanes)
         return self.run(
             accesses,
-            lane,
             lambda waits: lane.execute(recorded, bindings=table or None, wait=waits, signal=signal),
             wait,
         )
@@ -306,7 +304,7 @@ class Flow(Copies):
                 )
             return submission
 
-        return self.run(accesses, lane, guarded, wait)
+        return self.run(accesses, guarded, wait)
 
     def launch(
         self,
@@ -323,7 +321,6 @@ class Flow(Copies):
         """Launch a kernel with these accesses; for the modules of this package."""
         return self.run(
             accesses,
-            lane,
             lambda waits: lane.dispatch(
                 kernel,
                 grid=where,

@@ -222,7 +222,7 @@ class Pipeline:
             return execution
 
         after = [*mine.uploads, *mine.downloads()] or mine.execution
-        return self._flow.run(accesses, compute, submit, (*after, *mine.others))
+        return self._flow.run(accesses, submit, (*after, *mine.others))
 
     def _download(self, mine: BufferSet, slot: int, array: object) -> hal.Submission:
         """Read a buffer of the set, behind its execution, as `Flow.read` does."""
@@ -234,7 +234,7 @@ class Pipeline:
                 flow.reads_in_flight.add(array, read)
             return read
 
-        return flow.run((), lane, submit, mine.execution)
+        return flow.run((), submit, mine.execution)
 
     def wait(self, timeout: SupportsFloat | None = None) -> None:
         """Block until all runs so far have ended, at most `timeout` seconds; None means forever.

@@ -102,16 +102,15 @@ class Scheduler(Tracker):
     def run(
         self,
         accesses: Sequence[TrackedAccess],
-        queue: hal.Queue,
         submit: Callable[[list[Any]], hal.Submission],
         wait: Waits = (),
     ) -> hal.Submission:
         """Submit work with these accesses, after everything that it has to wait for."""
         with self._lock:
             try:
-                waits = collect(accesses, queue, self.look, wait)
+                waits = collect(accesses, self.look, wait)
                 operation = submit(waits)
-                note(accesses, operation, queue)
+                note(accesses, operation)
             except BaseException as error:
                 doubt(accesses, error)
                 raise

@@ -24,8 +24,8 @@ from hal.protocols import Waits
 NOTHING: Final = ()
 """The empty list, distinguished by identity from lists that have to be looked at."""
 
-Readers: TypeAlias = dict[hal.Queue, hal.Submission] | None
-"""The last reader on each queue; None or empty for no readers."""
+Readers: TypeAlias = tuple[hal.Submission, ...]
+"""The last reader on each queue, in the order of their submission."""
 
 Wait: TypeAlias = hal.Submission | hal.Timepoint
 
@@ -103,7 +103,7 @@ class History:
         self.special = bool(origin)
         # The last writer and the readers of the whole memory, while `intervals` is None
         self.writer: hal.Submission | None = None
-        self.readers: Readers = None
+        self.readers: Readers = ()
         self.intervals: list[_Interval] | None = None
         self._starts: list[int] = []  # of the intervals; each ends where the next one starts
         self._limit = _MANY
@@ -118,9 +118,7 @@ class History:
         first = bisect_right(self._starts, start) - 1
         return self.intervals[first : bisect_left(self._starts, stop)]
 
-    def note(
-        self, part: ByteRange, operation: hal.Submission, queue: hal.Queue, *, writes: bool
-    ) -> None:
+    def note(self, part: ByteRange, operation: hal.Submission, *, writes: bool) -> None:
         """Remember an access to these bytes."""
         start, stop = (0, self.size) if part is None else part
         if start >= stop:
@@ -128,20 +126,20 @@ class History:
         if stop - start == self.size:
             if writes:
                 self.intervals = None
-                self.writer, self.readers = operation, None
+                self.writer, self.readers = operation, ()
                 return
         elif self.intervals is None:
             self._starts, self.intervals = [0], [_Interval(self.writer, self.readers)]
-            self.writer = self.readers = None
+            self.writer, self.readers = None, ()
         intervals = self.intervals
         if intervals is not None:
             first, last = self._split(start, intervals), self._split(stop, intervals)
             if writes:
                 self._starts[first:last] = [start]
-                intervals[first:last] = [_Interval(operation, None)]
+                intervals[first:last] = [_Interval(operation, ())]
         if not writes:
             for each in self.spans(part):
-                each.readers = _with(each.readers, queue, operation)
+                each.readers = _with(each.readers, operation)
         if intervals is not None and len(intervals) > self._limit:
             self._sweep(intervals)
 
@@ -149,12 +147,12 @@ class History:
         """Return the writers of these bytes, or their writers and readers, and the origin."""
         found: list[Wait | None] = [*self.origin]
         for each in self.spans(part):
-            found += (each.writer, *((each.readers or {}).values() if readers else ()))
+            found += (each.writer, *(each.readers if readers else ()))
         return [each for each in dict.fromkeys(found) if each is not None]
 
     def forget(self, origin: tuple[hal.Timepoint, ...]) -> None:
         """Forget everything except what every access has to wait for."""
-        self.writer = self.readers = self.intervals = None
+        self.writer, self.readers, self.intervals = None, (), None
         self.origin = origin
         self.is_doubtful = False
         self.special = bool(origin) or self.raw is None
@@ -203,8 +201,7 @@ class History:
         index = bisect_left(starts, place)
         if place < self.size and (index == len(starts) or starts[index] != place):
             before = intervals[index - 1]
-            readers = before.readers
-            intervals.insert(index, _Interval(before.writer, readers and {**readers}))
+            intervals.insert(index, _Interval(before.writer, before.readers))
             starts.insert(index, place)
         return index
 
@@ -214,10 +211,7 @@ class History:
         starts: list[int] = []
         kept: list[_Interval] = []
         for start, each in zip(self._starts, intervals, strict=True):
-            readers = each.readers
-            if readers is not None:
-                left = {queue: one for queue, one in readers.items() if not _is_over(one, ended)}
-                each.readers = left or None
+            each.readers = tuple(one for one in each.readers if not _is_over(one, ended))
             if each.writer is not None and _is_over(each.writer, ended):
                 each.writer = None
             last = kept[-1] if kept else None
@@ -241,11 +235,10 @@ def part_of(history: History, start: int, stop: int) -> ByteRange:
 
 def collect(
     accesses: Iterable[TrackedAccess],
-    queue: hal.Queue,
     look: Callable[[History, list[Wait]], None],
     wait: Waits = NOTHING,
 ) -> list[Any]:
-    """Return the predecessors of these accesses by work on a queue, and the caller's own waits.
+    """Return the predecessors of work with these accesses, and the caller's own waits.
 
     `look` adds what a special history waits for besides writers and readers.
     """
@@ -256,13 +249,13 @@ def collect(
         for span in history.spans(part):
             writer, readers = span.writer, span.readers
             if writes and readers:
-                for reader in readers.values():
+                for reader in readers:
                     if reader not in found:
                         found.append(reader)
             elif writer is not None and writer not in found:
-                # Much is written once and read often, so a queue that reads it again checks whether
-                # it still has to wait. The first time it does not check, since it mostly has to.
-                if readers is not None and queue in readers and writer.state == "done":
+                # Much is written once and read often, so all readers but the first check whether
+                # they still have to wait. The first one does not, since it mostly has to.
+                if readers and writer.state == "done":
                     span.writer = None
                 else:
                     found.append(writer)
@@ -271,10 +264,10 @@ def collect(
     return found
 
 
-def note(accesses: Iterable[TrackedAccess], operation: hal.Submission, queue: hal.Queue) -> None:
+def note(accesses: Iterable[TrackedAccess], operation: hal.Submission) -> None:
     """Remember accesses."""
     for history, part, writes in accesses:
-        history.note(part, operation, queue, writes=writes)
+        history.note(part, operation, writes=writes)
 
 
 def _entries(wait: Any) -> tuple[Any, ...]:  # noqa: ANN401 - the queue checks it
@@ -286,14 +279,12 @@ def _entries(wait: Any) -> tuple[Any, ...]:  # noqa: ANN401 - the queue checks i
     return as_items(wait, "a wait list takes timepoints, submissions and fences")
 
 
-def _with(readers: Readers, queue: hal.Queue, operation: hal.Submission) -> Readers:
-    """Return readers with another one added."""
-    if readers is None:
-        return {queue: operation}
-    if len(readers) > _FEW and queue not in readers:
-        readers = {each: one for each, one in readers.items() if one.state != "done"}
-    readers[queue] = operation
-    return readers
+def _with(readers: Readers, operation: hal.Submission) -> Readers:
+    """Return readers with another one added, which stands for the one before it on its queue."""
+    others = [each for each in readers if each.queue is not operation.queue]
+    if len(others) > _FEW:
+        others = [each for each in others if each.state != "done"]
+    return (*others, operation)
 
 
 def _is_over(operation: hal.Submission, known: dict[hal.Submission, bool]) -> bool:

@@ -197,7 +197,7 @@ class Transfers(Scheduler):
             return operation
 
         access = (history, part_of(history, start, start + size), False)
-        return self.run((access,), lane, submit, wait)
+        return self.run((access,), submit, wait)
 
     def from_host(
         self,
@@ -268,7 +268,6 @@ class Transfers(Scheduler):
             length = raw.size - offset if array.size is None else array.size
             return self.run(
                 _access(place, length),
-                lane,
                 lambda waits: lane.write(raw, array, offset=offset, wait=waits, signal=signal),
                 wait,
             )
@@ -295,7 +294,6 @@ class Transfers(Scheduler):
         if is_ours or size <= _SMALL:
             return self.run(
                 accesses,
-                lane,
                 lambda waits: lane.write(raw, host, offset=offset, wait=waits, signal=signal),
                 wait,
             )
@@ -308,7 +306,6 @@ class Transfers(Scheduler):
         np.copyto(block.map("discard", wait=()), host)
         return self.run(
             accesses,
-            lane,
             lambda waits: lane.copy(block, raw, target_offset=offset, wait=waits, signal=signal),
             wait,
         )
@@ -346,7 +343,7 @@ class Transfers(Scheduler):
 
         try:
             # Work after the write comes after the check, too.
-            return self.run(accesses, lane, submit, wait)
+            return self.run(accesses, submit, wait)
         except BaseException:
             held.end()
             raise

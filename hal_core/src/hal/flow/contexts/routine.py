@@ -239,7 +239,7 @@ class Routine:
                 execute = partial(lane.execute, recorded[0], bindings=recorded[1], signal=signal)
                 # If the recording refuses it, so does a step below, in the user's words.
                 with contextlib.suppress(ArgumentTypeError, InvalidArgumentError):
-                    return flow.run(recorded[2], lane, lambda waits: execute(wait=waits), wait)
+                    return flow.run(recorded[2], lambda waits: execute(wait=waits), wait)
             for each in steps:
                 step, args, uses = each.step, [*each.args], each.accesses
                 for index, what, use in each.late:
