@@ -170,11 +170,17 @@ class Flow(Copies):
         """
         accesses: list[TrackedAccess] = []
         given, used = kernel_arguments(kernel, args, reads, writes)
-        for key, value, is_written in used:
-            given[key] = self._use(value, kernel, accesses, is_written=is_written)
         where: Any = grid
         if grid.__class__ is not int and isinstance(grid, (TrackedBuffer, hal.Buffer)):
-            where = self._use(grid, kernel, accesses, is_written=False)
+            used.append((None, grid, False))
+        for key, value, is_written in used:
+            if value.__class__ is not TrackedBuffer or value.flow is not self:
+                self.check(value, f"dispatch of {kernel.name!r}")
+            accesses.append(value.writing if is_written else value.reading)
+            if key is None:
+                where = value.raw
+            else:
+                given[key] = value.raw
         lanes = self._lanes.get(kernel.device) or self.lanes_of(kernel.device)
         lane = lanes.compute if queue is None else self.queue_of(queue, lanes)
         return self.launch(kernel, where, block, given, shared_memory, accesses, lane, wait, signal)
@@ -332,18 +338,3 @@ class Flow(Copies):
             ),
             wait,
         )
-
-    def _use(
-        self,
-        value: Any,  # noqa: ANN401 - checked here
-        kernel: hal.Kernel,
-        accesses: list[TrackedAccess],
-        *,
-        is_written: bool,
-    ) -> hal.Buffer:
-        """Add a kernel's use of a buffer; return the raw one."""
-        if value.__class__ is not TrackedBuffer or value.flow is not self:
-            self.check(value, f"dispatch of {kernel.name!r}")
-        accesses.append(value.writing if is_written else value.reading)
-        raw: hal.Buffer = value.raw
-        return raw

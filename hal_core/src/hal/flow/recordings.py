@@ -271,7 +271,7 @@ def kernel_arguments(
     return [*args], [
         (index, value, index >= len(known) or known[index].name not in constants)
         for index, value in enumerate(args)
-        if is_memory(value)
+        if value.__class__ is TrackedBuffer or is_memory(value)  # mostly the former
     ]
 
 

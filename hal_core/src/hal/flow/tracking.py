@@ -281,7 +281,10 @@ def _entries(wait: Any) -> tuple[Any, ...]:  # noqa: ANN401 - the queue checks i
 
 def _with(readers: Readers, operation: hal.Submission) -> Readers:
     """Return readers with another one added, which stands for the one before it on its queue."""
-    others = [each for each in readers if each.queue is not operation.queue]
+    if not readers:
+        return (operation,)
+    queue = operation.queue
+    others = [each for each in readers if each.queue is not queue]
     if len(others) > _FEW:
         others = [each for each in others if each.state != "done"]
     return (*others, operation)
