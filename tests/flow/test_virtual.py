@@ -20,7 +20,7 @@ from hal.errors import (
     InvalidArgumentError,
     OutOfMemoryError,
 )
-from hal.flow import PhysicalDevice, VirtualDevice, virtual_devices
+from hal.flow import Flow, PhysicalDevice, VirtualDevice, virtual_devices
 
 
 @pytest.fixture(autouse=True)
@@ -134,6 +134,26 @@ def test_lost_hardware_takes_all_with_it(probed, gate, closed):
             device.wait_idle(LIMIT)
         with pytest.raises(DeviceLostError, match="all virtual devices"):
             device.physical.virtual_device()
+
+
+def test_virtual_devices_opened_apart_share_their_hardware(open_probe):
+    """Each has its own name, and all hear of a loss; those opened later are on new hardware."""
+    opened = [open_probe() for _ in range(3)]
+    first, second = (VirtualDevice(device, PhysicalDevice()) for device, _ in opened[:2])
+    assert (first.name, second.name) == ("cpu:0", "cpu:0 (2)")
+    assert repr(second) == "<VirtualDevice cpu:0 (2) open>"
+    flow = Flow(first, second)
+    assert repr(flow) == "<Flow on cpu:0, cpu:0 (2)>"
+    assert repr(flow.allocate(4, device=second)).endswith("on cpu:0 (2)>")
+    flow.close()
+    opened[0][1].fail_call(1, DeviceLostError("gone"), names={"fill"})
+    with pytest.raises(HalError):
+        first.device.queue.fill(first.device.allocate(4), 0).wait(LIMIT)
+    assert second.lost
+    with pytest.raises(DeviceLostError, match=r"cpu:0 \(2\) is lost, and with it all"):
+        second.wait_idle(LIMIT)
+    third = VirtualDevice(opened[2][0], PhysicalDevice())
+    third.device.queue.barrier().wait(LIMIT)
 
 
 @pytest.mark.parametrize(

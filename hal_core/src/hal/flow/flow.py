@@ -15,6 +15,7 @@ from hal.flow.pipelines import Pipeline
 from hal.flow.recordings import Recording, bound_accesses, kernel_arguments
 from hal.flow.scheduler import AnyDevice, QueueName, TraceFunction, doubt, index_of
 from hal.flow.tracking import History, TrackedAccess, part_of
+from hal.flow.virtual import name_of
 from hal.protocols import Bindings, Signals, Waits
 
 
@@ -76,7 +77,7 @@ class Flow(Copies):
         self.close()
 
     def __repr__(self) -> str:
-        names = ", ".join(device.name for device in self.devices)
+        names = ", ".join(map(name_of, self.devices))
         return f"<Flow on {names}{' closed' if self._closed else ''}>"
 
     # Buffers

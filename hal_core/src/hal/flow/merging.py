@@ -12,6 +12,7 @@ from hal.flow.buffers import TrackedBuffer
 from hal.flow.copies import Copies
 from hal.flow.modes import MemoryMode
 from hal.flow.tracking import Lanes
+from hal.flow.virtual import name_of
 
 MergeMode: TypeAlias = Literal["copy", "streaming"]
 
@@ -87,7 +88,7 @@ class MergeBuffer:
 
     def __repr__(self) -> str:
         held = "empty" if self.source is None else f"{self.mode} of {self.source!r}"
-        return f"<MergeBuffer of {self.device.name} {self.capacity} bytes, {held}>"
+        return f"<MergeBuffer of {name_of(self.device)} {self.capacity} bytes, {held}>"
 
     def load(self, source: TrackedBuffer, mode: MergeMode = "copy") -> hal.Submission | None:
         """Hold `source`, a buffer or a part of one, instead of the previous content.
@@ -122,7 +123,7 @@ class MergeBuffer:
                 brought.raw,
                 brought.start,
                 source.shape,
-                f"the merge buffer of {self.device.name}",
+                f"the merge buffer of {name_of(self.device)}",
                 MemoryMode.CONSTANT,
             )
             self._held = _Held(source, mode, view, part)
@@ -156,7 +157,7 @@ class MergeBuffer:
                 wanted = shown(source) if isinstance(source, str) else repr(source)
                 holds = "nothing" if held is None else f"{held.source!r} as {held.wanted!r}"
                 raise InvalidArgumentError(
-                    f"the merge buffer of {self.device.name} was expected to hold {wanted}"
+                    f"the merge buffer of {name_of(self.device)} was expected to hold {wanted}"
                     f"{f' as {mode!r}' if mode else ''}, and holds {holds}; load what is to be "
                     "merged before the work is scheduled"
                 )

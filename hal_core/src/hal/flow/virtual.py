@@ -6,6 +6,7 @@ import contextlib
 import threading
 from collections.abc import Generator, Sequence
 from typing import Any, Final, Self
+from weakref import WeakSet
 
 import hal
 from hal.arguments import as_int, as_items, shown
@@ -73,12 +74,14 @@ class PhysicalDevice:
 
     def add(self, member: VirtualDevice) -> None:
         """Add a virtual device, which is lost with the others; for this module."""
-        with self._lock:
+        with _adding:
             # A lost one stays: by it, `lost` knows that the hardware is gone.
             self._members = [
                 each for each in self._members if each.device.lost or not each.device.closed
             ]
-            for each in self._members:
+            others = [each for each in _members if _may_be_lost_with(each.device, member.device)]
+            _members.add(member)
+            for each in dict.fromkeys((*self._members, *others)):
                 # Another thread may close it meanwhile.
                 with contextlib.suppress(ClosedError):
                     each.device.share_loss(member.device)
@@ -112,16 +115,16 @@ class VirtualDevice:
     device
         The device to give work to; `hal.flow.Flow` takes the virtual device itself.
     name
-        The name of `device`, as in ``"cpu:0/virtual 1"``.
+        The name of `device` in errors, as in ``"cpu:0/virtual 1"``, which no other open one has.
     physical
         The hardware, which others share.
     """
 
-    __slots__ = ("device", "name", "physical")
+    __slots__ = ("__weakref__", "device", "name", "physical")
 
     def __init__(self, device: hal.Device, physical: PhysicalDevice) -> None:
         self.device: Final = device
-        self.name: Final = device.name
+        self.name: Final = name_of(device)
         self.physical: Final = physical
         physical.add(self)
 
@@ -201,6 +204,23 @@ class VirtualDevice:
         error = self.device.loss
         if error is not None:
             raise error
+
+
+def name_of(device: hal.Device) -> str:
+    """Return a device's name with the number that distinguishes it, as in errors of the core."""
+    return device.queue.name.removesuffix("/compute")
+
+
+_members: Final[WeakSet[VirtualDevice]] = WeakSet()
+"""The virtual devices of this process, of every `PhysicalDevice`."""
+
+_adding: Final = threading.Lock()
+
+
+def _may_be_lost_with(device: hal.Device, other: hal.Device) -> bool:
+    """Return whether two devices are on one hardware, which has not been lost since."""
+    is_one = (device.backend, device.info.index) == (other.backend, other.info.index)
+    return is_one and not device.lost
 
 
 def _is_given_up(error: HalError) -> bool:

@@ -19,6 +19,7 @@ from hal.flow.contexts.routine import Local, Routine, Step, bind
 from hal.flow.flow import Flow
 from hal.flow.modes import MemoryMode, as_mode
 from hal.flow.scheduler import AnyDevice
+from hal.flow.virtual import name_of
 
 
 class Context(Mapping[str, TrackedBuffer]):
@@ -183,7 +184,7 @@ class Context(Mapping[str, TrackedBuffer]):
 
     def __repr__(self) -> str:
         names = "closed" if self.closed else ", ".join(self)
-        return f"<Context {self.name} on {self.device.name}: {names}>"
+        return f"<Context {self.name} on {name_of(self.device)}: {names}>"
 
     def _line(self) -> list[Context]:
         """Return this context and its ancestors, the nearest first."""
