@@ -227,7 +227,7 @@ static bool prepare(struct taking *self, PyObject *device, PyObject *size, PyObj
   clock_gettime(COARSE_CLOCK, &now);
   PyObject *since = PyFloat_FromDouble((double)now.tv_sec + (double)now.tv_nsec * 1e-9);
   PyObject *uses = PyList_New(0);
-  PyObject *length = PyLong_FromLongLong(self->size / size_of(code_of(dtype)));
+  PyObject *length = dtype == engine.bytes ? Py_NewRef(size) : PyLong_FromLongLong(self->size / size_of(code_of(dtype)));
   PyObject *shape = length ? PyTuple_Pack(1, length) : NULL;
   Py_XDECREF(length);
   if (!self->pool && (self->block = make(engine.Block))) fill_in_block(self->block, size);
