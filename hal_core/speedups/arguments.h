@@ -6,7 +6,7 @@
 
 /* X(name): the keywords that shortcuts know, and the names of methods. */
 #define NAMES(X)                                                                                   \
-  X(acquire) X(add) X(all_gather) X(all_reduce) X(alloca) X(args) X(barrier) X(bindings)           \
+  X(acquire) X(add) X(all_gather) X(all_reduce) X(all_to_all) X(alloca) X(args) X(barrier) X(bindings) \
   X(block) X(broadcast) X(copy) X(dealloca) X(dispatch) X(dtype) X(execute) X(fill) X(grid)        \
   X(group) X(locked) X(memory) X(offset) X(op) X(peer) X(queue) X(read) X(reads) X(receive)        \
   X(reduce) X(reduce_scatter) X(release) X(root) X(send) X(shared_memory) X(signal) X(size)        \

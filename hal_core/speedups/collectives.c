@@ -269,6 +269,7 @@ static enum answer gather_by(const struct form *form, PyObject *const *given, Py
   }
 METHOD(all_gather, true, true, NAME_wait, NAME_wait)
 METHOD(all_reduce, true, true, NAME_op, NAME_wait)
+METHOD(all_to_all, true, true, NAME_wait, NAME_wait)
 METHOD(barrier, false, false, NAME_wait, NAME_wait)
 METHOD(broadcast, true, true, NAME_wait, NAME_root)
 METHOD(receive, true, false, NAME_wait, NAME_peer)

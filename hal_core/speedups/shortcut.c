@@ -19,6 +19,7 @@ static const struct {
   shortcut_function take;
 } known[] = {
     {"all_gather", all_gather_shortcut},
+    {"all_to_all", all_to_all_shortcut},
     {"all_reduce", all_reduce_shortcut},
     {"alloca", alloca_shortcut},
     {"at", at_shortcut},

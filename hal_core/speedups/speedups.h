@@ -345,6 +345,7 @@ enum answer dealloca_shortcut(PyObject *const *, Py_ssize_t, PyObject *, PyObjec
 enum answer execute_shortcut(PyObject *const *, Py_ssize_t, PyObject *, PyObject **);
 enum answer all_gather_shortcut(PyObject *const *, Py_ssize_t, PyObject *, PyObject **);
 enum answer all_reduce_shortcut(PyObject *const *, Py_ssize_t, PyObject *, PyObject **);
+enum answer all_to_all_shortcut(PyObject *const *, Py_ssize_t, PyObject *, PyObject **);
 enum answer barrier_shortcut(PyObject *const *, Py_ssize_t, PyObject *, PyObject **);
 enum answer broadcast_shortcut(PyObject *const *, Py_ssize_t, PyObject *, PyObject **);
 enum answer receive_shortcut(PyObject *const *, Py_ssize_t, PyObject *, PyObject **);

@@ -287,6 +287,20 @@ API int ncclRecv(void *t, size_t n, int d, int peer, comm *c, void *stream) {
     return put(c, stream, (operation){RECV, d, 0, peer, n, NULL, t, 0});
 }
 
+#ifdef ALL_TO_ALL /* libraries before 2.28 have it not */
+API int ncclAlltoAll(const void *s, void *t, size_t n, int d, comm *c, void *stream) {
+    int code = __atomic_exchange_n(&next_failure, 0, __ATOMIC_SEQ_CST);
+    if (code) return code;
+    size_t part = n * size_of(d);
+    ncclGroupStart();
+    for (int peer = 0; peer < c->size; peer++) {
+        ncclSend((const char *)s + (size_t)peer * part, n, d, peer, c, stream);
+        ncclRecv((char *)t + (size_t)peer * part, n, d, peer, c, stream);
+    }
+    return ncclGroupEnd();
+}
+#endif
+
 API int ncclGetUniqueId(unique_id *id) {
     memset(id, 0, sizeof *id);
     const char *named = getenv("NCCL_COMM_ID");

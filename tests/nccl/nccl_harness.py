@@ -10,15 +10,15 @@ import gpusim
 
 HERE = Path(__file__).resolve().parent
 FACES = {
-    "nccl": ("libcuda.so.1", "cuLaunchHostFunc", "HAL_NCCL_LIBRARY"),
-    "rccl": ("libamdhip64.so", "hipLaunchHostFunc", "HAL_RCCL_LIBRARY"),
+    "nccl": ("libcuda.so.1", "cuLaunchHostFunc", "HAL_NCCL_LIBRARY", "-DALL_TO_ALL"),
+    "rccl": ("libamdhip64.so", "hipLaunchHostFunc", "HAL_RCCL_LIBRARY", "-UALL_TO_ALL"),
 }
 LIMIT = 120
 
 
 def build(folder, provider):
     """Return the library with the interface of NCCL, over one of the two drivers."""
-    driver, function, _ = FACES[provider]
+    driver, function, _, variant = FACES[provider]
     made = folder / f"lib{provider}.so"
     if not made.exists():
         command = [
@@ -30,7 +30,7 @@ def build(folder, provider):
             "-Werror",
         ]
         command += ["-fPIC", "-shared", "-pthread", "-fvisibility=hidden"]
-        command += [f'-DDRIVER="{driver}"', f'-DFUNCTION="{function}"']
+        command += [f'-DDRIVER="{driver}"', f'-DFUNCTION="{function}"', variant]
         command += [str(HERE / "fake_nccl.c"), "-o", str(made), "-ldl"]
         subprocess.run(command, check=True, capture_output=True, text=True)
     return made

@@ -65,6 +65,8 @@ _SIGNATURES: Final[dict[str, tuple[Any, ...]]] = {
     "ncclGroupStart": (),
     "ncclGroupEnd": (),
 }
+_ALL_TO_ALL: Final = "ncclAlltoAll", "ncclAllToAll"
+"""NCCL's from 2.28 on, and RCCL's."""
 
 
 class Library:
@@ -80,6 +82,11 @@ class Library:
         except (OSError, AttributeError) as error:
             message = f"{name.upper()}'s library {path} cannot be used: {error}"
             raise BackendUnavailableError(message) from error
+        # The function for an ``all_to_all``; "" where it takes sends and receives
+        self.all_to_all = next((each for each in _ALL_TO_ALL if hasattr(self._library, each)), "")
+        if self.all_to_all:
+            found = getattr(self._library, self.all_to_all)
+            found.argtypes, found.restype = _SIGNATURES["ncclAllGather"], _INT
         self._explain: Callable[[Any], bytes] | None = None
         if hasattr(self._library, "ncclGetLastError"):  # from 2.13 on
             self._explain = self._library.ncclGetLastError

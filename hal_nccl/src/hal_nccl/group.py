@@ -144,7 +144,7 @@ class NcclGroup(NativeGroup):
 
     def enqueue(self, stream: int, work: Sequence[Collective]) -> None:
         call = self._library.call
-        if len(work) == 1 and work[0].step.kind != "all_to_all":
+        if len(work) == 1 and not self._has_parts(work[0].step):
             self._put(work[0], stream)
             return
         call("ncclGroupStart")
@@ -160,7 +160,7 @@ class NcclGroup(NativeGroup):
         target = source
         if work.target is not work.source:
             target = 0 if work.target is None else work.target.address()
-        if work.step.kind == "all_to_all":
+        if self._has_parts(work.step):
             self._put_parts(work, source, target, stream)
             return
         function, arguments = self._call(work.step, work.dtype)
@@ -168,6 +168,10 @@ class NcclGroup(NativeGroup):
             places = stream, target, source  # at STREAM, TARGET and SOURCE
             values = [places[each] if each < 0 else each for each in arguments]
             self._library.call(function, *values)
+
+    def _has_parts(self, step: CollectiveStep) -> bool:
+        """Whether an operation takes several calls."""
+        return step.kind == "all_to_all" and not self._library.all_to_all
 
     def _call(
         self, step: CollectiveStep, dtype: np.dtype[Any] | None
@@ -177,7 +181,7 @@ class NcclGroup(NativeGroup):
         if kind == "barrier":
             place = self._scratch.address
             return "ncclAllReduce", (place, place, 1, _nccl.BYTE, 0, comm, STREAM)
-        if not count or dtype is None or kind == "all_to_all":
+        if not count or dtype is None or self._has_parts(step):
             return "", ()
         if step.op:
             to = (root,) if kind == "reduce" else ()
@@ -189,8 +193,9 @@ class NcclGroup(NativeGroup):
         if kind in MESSAGES:
             place = SOURCE if kind == "send" else TARGET
             return _FUNCTIONS[kind], (place, *what, root, comm, STREAM)
-        if kind == "all_gather":
-            return _FUNCTIONS[kind], (SOURCE, TARGET, *what, comm, STREAM)
+        if kind in {"all_gather", "all_to_all"}:
+            function = _FUNCTIONS.get(kind, self._library.all_to_all)
+            return function, (SOURCE, TARGET, *what, comm, STREAM)
         given = SOURCE if root == self._rank else TARGET
         return _FUNCTIONS[kind], (given, TARGET, *what, root, comm, STREAM)
 

@@ -76,6 +76,7 @@ _METHODS: Final[tuple[tuple[type | ModuleType, str, str], ...]] = (
     (Queue, "alloca", "alloca"),
     (Queue, "all_gather", "all_gather"),
     (Queue, "all_reduce", "all_reduce"),
+    (Queue, "all_to_all", "all_to_all"),
     (Queue, "broadcast", "broadcast"),
     (Queue, "copy", "copy"),
     (Queue, "dealloca", "dealloca"),
