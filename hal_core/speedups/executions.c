@@ -11,9 +11,7 @@ static bool is_of(PyObject *instance, PyObject *stream) {
 
 /* Return an instance that a stream launched last, borrowed; NULL if there is none. */
 static PyObject *instance_of(PyObject *pool, PyObject *stream) {
-  PyObject *locked = PyObject_CallMethodNoArgs(get(pool, InstancePool__lock), names_of.locked);
-  bool is_free = locked == Py_False; /* else a thread is just choosing one */
-  Py_XDECREF(locked);
+  bool is_free = !is_locked(get(pool, InstancePool__lock)); /* else a thread is just choosing one */
   PyObject *instances = get(pool, InstancePool__instances);
   for (Py_ssize_t i = 0; is_free && i < PyTuple_GET_SIZE(instances); i++) {
     PyObject *instance = PyTuple_GET_ITEM(instances, i);

@@ -9,12 +9,7 @@ static bool is_made(PyObject *reads) {
   return Py_TYPE(reads) == engine.ReadsInFlight && get(reads, ReadsInFlight__limit);
 }
 
-static bool is_free(PyObject *reads) {
-  PyObject *locked = PyObject_CallMethodNoArgs(get(reads, ReadsInFlight__lock), names_of.locked);
-  if (!locked) PyErr_Clear();
-  Py_XDECREF(locked);
-  return locked == Py_False;
-}
+static bool is_free(PyObject *reads) { return !is_locked(get(reads, ReadsInFlight__lock)); }
 
 static uintptr_t address_in(PyObject *read, int field) {
   return (uintptr_t)PyLong_AsSsize_t(PyTuple_GET_ITEM(read, field)); /* the unsigned one goes by way of bytes */
@@ -70,6 +65,10 @@ static bool insert(PyObject *reads, PyObject *alike, uintptr_t start, uintptr_t 
   Py_ssize_t index = first_from(alike, start);
   PyObject *same = index < PyList_GET_SIZE(alike) ? PyList_GET_ITEM(alike, index) : NULL;
   if (same && address_in(same, START) == start && address_in(same, STOP) == stop && is_over(same)) {
+    if (Py_REFCNT(same) == 1) { /* nobody else sees the tuple change */
+      Py_SETREF(((PyTupleObject *)same)->ob_item[SUBMISSION], Py_NewRef(submission));
+      return true;
+    }
     PyObject *read = PyTuple_Pack(3, PyTuple_GET_ITEM(same, START), PyTuple_GET_ITEM(same, STOP), submission);
     return read && !PyList_SetItem(alike, index, read);
   }

@@ -210,8 +210,8 @@
   X(Kernel, shared_memory)
 #define FLOW_SLOTS(X)                                                                              \
   X(Flow, _first)                                                                                  \
-  X(Flow, _is_busy)                                                                                \
   X(Flow, _lanes)                                                                                  \
+  X(Flow, _lock)                                                                                   \
   X(Flow, trace)                                                                                   \
   X(History, intervals)                                                                            \
   X(History, lanes)                                                                                \

@@ -180,6 +180,9 @@ void leave(void);
 bool enter_lock(PyObject *lock);
 void leave_lock(PyObject *lock);
 
+/* Return whether somebody has a lock of Python's. */
+bool is_locked(PyObject *lock);
+
 /* Call the engine for what is left to do, again if an interrupt ends the call, a few times: nobody else would do it.
  * The engine keeps what it has begun, but not a call that ends as it begins. RAISED if it raised, or if an exception
  * was set before, which stays. No lock held. */

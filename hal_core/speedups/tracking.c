@@ -123,21 +123,8 @@ bool add_waits(struct uses *self, PyObject *operation, PyObject **waits) {
   return true;
 }
 
-/* Return whether somebody has the lock of a flow. */
-static bool is_busy(PyObject *flow) {
-  PyObject *ask = get(flow, Flow__is_busy), *locked; /* a method of a lock, which is called at once if it is C */
-  if (PyCFunction_CheckExact(ask) && PyCFunction_GET_FLAGS(ask) == METH_NOARGS) {
-    locked = PyCFunction_GET_FUNCTION(ask)(PyCFunction_GET_SELF(ask), NULL);
-  } else {
-    locked = PyObject_CallNoArgs(ask);
-  }
-  if (!locked) PyErr_Clear();
-  Py_XDECREF(locked);
-  return locked != Py_False;
-}
-
 bool are_current(const struct uses *self) {
-  if (is_busy(self->flow)) return false;
+  if (is_locked(get(self->flow, Flow__lock))) return false;
   for (Py_ssize_t i = 0; i < self->count; i++) {
     const struct use *use = &self->all[i];
     PyObject *history = history_of(use);

@@ -31,14 +31,13 @@ class Scheduler(Tracker):
     submitting it, which never waits, and remembering it.
     """
 
-    __slots__ = ("_closed", "_first", "_is_busy", "_lanes", "_lock", "_queues", "trace")
+    __slots__ = ("_closed", "_first", "_lanes", "_lock", "_queues", "trace")
 
     def __init__(self, devices: Sequence[AnyDevice], trace: TraceFunction | None) -> None:
         if not devices:
             message = "a flow takes at least one device: Flow(hal.create_device('cpu'))"
             raise ArgumentTypeError(message)
         self._lock = threading.Lock()
-        self._is_busy = self._lock.locked  # for the C extension
         self.trace = None if trace is None else as_function(trace, "Flow: trace")
         self._closed = False
         self._lanes = {device: Lanes(device) for device in map(_opened, devices)}
