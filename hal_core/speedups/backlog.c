@@ -128,7 +128,7 @@ static void drop(struct place *place) {
 static bool may_register(const struct issue *self, const struct place *place, Py_ssize_t index, bool *is_held) {
   PyObject *wait = PyTuple_GET_ITEM(self->waits, index), *timeline = get(wait, Timepoint__semaphore);
   long long value = number(wait, Timepoint__value);
-  if (!is_none(timeline, Timeline__failure) || value > LLONG_MAX / 2 - 1 || waits_for_itself(self, timeline, value))
+  if (!is_none(timeline, Timeline__failure) || value > MOST_VALUE || waits_for_itself(self, timeline, value))
     return false;
   for (Py_ssize_t i = 0; i < index; i++)
     if (get(PyTuple_GET_ITEM(self->waits, i), Timepoint__semaphore) == timeline) return false;
@@ -194,6 +194,16 @@ static bool join(struct issue *self, struct place *place, const struct native_ca
     PyErr_Clear();
   }
   return true;
+}
+
+void leave_line(const struct issue *self) {
+  PyObject *queue = self->queue;
+  if (self->waiting.operation) leave_register(&self->waiting);
+  if (is_true(queue, StreamQueue__ordered)) {
+    Py_XDECREF(pop_first(get(queue, StreamQueue__backlog))); /* the caller has it, too */
+  } else if (PyDict_DelItem(get(queue, StreamQueue__pending), self->operation) < 0) {
+    PyErr_Clear();
+  }
 }
 
 enum answer stand_in_line(struct issue *self, const struct native_call *call, PyObject *resources,

@@ -3,14 +3,6 @@
 
 #include "arguments.h"
 
-static bool has_none(PyObject *waiters) {
-  return waiters == Py_None || !PyDict_GET_SIZE(get(waiters, Waiters__buckets));
-}
-
-bool is_unwatched(PyObject *timeline) {
-  return has_none(get(timeline, Timeline__recorded)) && has_none(get(timeline, Timeline__reached));
-}
-
 PyObject *covering(PyObject *timeline, long long value) {
   PyObject *points = get(timeline, Timeline__points);
   Py_ssize_t low = 0, high = PyList_GET_SIZE(points);
@@ -173,18 +165,18 @@ bool resolve(struct issue *self) {
   return true;
 }
 
-/* Return whether signals can be published without anybody to wake. */
-static bool are_unwatched(const struct issue *self) {
+/* Return whether signals can be published. */
+static bool may_be_told(const struct issue *self) {
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(self->signals); i++) {
     PyObject *signal = PyTuple_GET_ITEM(self->signals, i);
     PyObject *timeline = get(signal, Timepoint__semaphore);
-    if (!is_none(timeline, Timeline__failure) || !is_unwatched(timeline)) return false;
+    long long value = number(signal, Timepoint__value);
+    if (value > MOST_VALUE || !is_none(timeline, Timeline__failure)) return false;
+    if (!may_tell(get(timeline, Timeline__recorded), value, true)) return false;
     /* Two queues may publish in another order than they reserved in. */
     PyObject *points = get(timeline, Timeline__points);
     Py_ssize_t count = PyList_GET_SIZE(points);
-    if (count && integer(PyTuple_GET_ITEM(PyList_GET_ITEM(points, count - 1), 0)) >=
-                     number(signal, Timepoint__value))
-      return false;
+    if (count && integer(PyTuple_GET_ITEM(PyList_GET_ITEM(points, count - 1), 0)) >= value) return false;
   }
   return true;
 }
@@ -201,7 +193,7 @@ bool may_reserve(const struct issue *self) {
   return true;
 }
 
-bool may_signal(const struct issue *self) { return may_reserve(self) && are_unwatched(self); }
+bool may_signal(const struct issue *self) { return may_reserve(self) && may_be_told(self); }
 
 /* Take memory of the driver's pool; an address that no object can be made for is given back. */
 static int allocate(const struct calls *calls, const struct native_call *call, void *stream) {
@@ -397,6 +389,7 @@ static void begin(struct issue *self) {
     self->dependencies = NULL;
   }
   reserve(self);
+  if (self->is_pending) leave_line(self);
 }
 
 static void count(PyObject *event, long long change) {
@@ -441,13 +434,14 @@ static void hand_over(struct issue *self, const struct native_call *call, PyObje
   self->rest_of = self->operation;
 }
 
-/* Return whether an operation can be published after the lock was let go. */
+/* Return whether an operation can be published after the lock was let go. Somebody may have asked for a timepoint of
+ * its own meanwhile, if it was pending. */
 static bool may_publish(const struct issue *self) {
-  return self->has_lock && is_none(self->context, DeviceContext_lost) &&
-         !PyDict_GET_SIZE(get(self->context, DeviceContext_starved)) && are_unwatched(self);
+  return self->has_lock && get(self->operation, Operation__signals) == self->signals &&
+         is_none(self->context, DeviceContext_lost) && !PyDict_GET_SIZE(get(self->context, DeviceContext_starved)) && may_be_told(self);
 }
 
-static void publish(struct issue *self, PyObject *event, PyObject *sequence, PyObject *launched) {
+static void publish(struct issue *self, PyObject *event, PyObject *sequence, PyObject *launched, struct drops *drops) {
   PyObject *queue = self->queue, *operation = self->operation;
   put(operation, Operation__event, Py_NewRef(event));
   put(operation, Operation__sequence, Py_NewRef(sequence));
@@ -457,8 +451,13 @@ static void publish(struct issue *self, PyObject *event, PyObject *sequence, PyO
   put(queue, StreamQueue__sequence, Py_NewRef(sequence));
   put(queue, StreamQueue__launched, Py_NewRef(launched));
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(self->signals); i++) {
-    PyObject *timeline = get(PyTuple_GET_ITEM(self->signals, i), Timepoint__semaphore);
+    PyObject *signal = PyTuple_GET_ITEM(self->signals, i), *timeline = get(signal, Timepoint__semaphore);
+    long long value = number(signal, Timepoint__value);
+    struct waiting found;
     PyList_Append(get(timeline, Timeline__points), self->points[i]);
+    tell(get(timeline, Timeline__recorded), value, drops);
+    if (find_waiting(timeline, value, &found)) self->has_followers = true;
+    if (is_wanted(timeline, value) && !want(operation)) self->is_wanted = true;
   }
 }
 
@@ -476,7 +475,8 @@ static void release_baton(struct issue *self) {
   for (int i = 0; i < self->awaited_count; i++)
     release_event(self->context, get(self->awaited[i], Operation__event));
   put(self->queue, StreamQueue__issuing, Py_NewRef(Py_None));
-  if (!PyObject_Length(get(self->queue, StreamQueue__backlog))) return;
+  PyObject *first = entry_of(get(self->queue, StreamQueue__backlog), 0);
+  if (!first || is_held_back(first)) return;
   self->rest = engine.pump; /* others have come meanwhile, and left theirs to this thread */
   self->rest_of = self->queue;
 }
@@ -513,7 +513,7 @@ static bool put_on_stream(struct issue *self, const struct native_call *call, Py
   return work.is_called;
 }
 
-enum answer issue(struct issue *self, const struct native_call *call) {
+enum answer issue(struct issue *self, const struct native_call *call, struct drops *drops) {
   PyObject *queue = self->queue;
   PyObject *pool = get(get(self->context, DeviceContext_events), EventPool__free);
   struct mark mark = {NULL, false};
@@ -542,13 +542,15 @@ enum answer issue(struct issue *self, const struct native_call *call) {
     if (is_recorded && (mark.is_recorded || !mark.event))
       put(event, Event_due, Py_NewRef(mark.is_recorded ? Py_None : queue));
     if (is_recorded && (!self->lets_go || may_publish(self))) {
-      publish(self, event, sequence, launched);
+      publish(self, event, sequence, launched, drops);
       if (self->lets_go) release_baton(self);
     } else {
       hand_over(self, call, is_recorded ? event : NULL);
     }
   } else if (self->lets_go) {
-    self->rest = engine.retract;
+    bool is_claimed = self->is_pending && get(self->operation, Operation__state) == engine.issuing;
+    if (is_claimed) answer = TAKEN;
+    self->rest = is_claimed ? engine.complete_issue : engine.retract;
     self->rest_of = self->operation;
   }
   if (!is_recorded) release_event(self->context, event);
@@ -560,6 +562,7 @@ enum answer issue(struct issue *self, const struct native_call *call) {
 }
 
 enum answer finish(struct issue *self, enum answer answer) {
+  if (self->is_wanted) answer = leave_to_python(engine.want, self->operation, NULL);
   if (!self->rest) return answer;
   PyObject *reserved = NULL;
   if (answer == NOT_MINE) {

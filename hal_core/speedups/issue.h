@@ -10,6 +10,16 @@
 
 enum { MOST_WAITS = 16, MOST_SIGNALS = 8 };
 
+/* Values whose keys in a register fit. */
+#define MOST_VALUE (LLONG_MAX / 2 - 1)
+
+/* The operation that waits longest for the lowest value of a timeline, as a register has it. All are borrowed. */
+struct waiting {
+  PyObject *waiters, *key, *bucket;
+  PyObject *operation; /* NULL: others wait there */
+  long long bit;       /* of the wait among the operation's */
+};
+
 /* What is made before the lock is taken, and what is found out under it. */
 struct issue {
   PyObject *queue, *context;
@@ -25,6 +35,10 @@ struct issue {
   bool has_lock; /* the timeline lock is held */
   bool blocks;   /* its native call may block on any stream */
   bool is_kept;  /* tracked memory will refer to the operation */
+  bool is_pending; /* it stands in line, first in its turn */
+  struct waiting waiting; /* and there, if it is released by a timeline */
+  bool has_followers; /* operations wait for its signals */
+  bool is_wanted;     /* Python is to have it retired as it ends */
 
   /* For native calls that may block, and let the interpreter lock go */
   bool lets_go;
@@ -68,15 +82,15 @@ bool waits_for_itself(const struct issue *self, PyObject *timeline, long long va
 /* Return whether the signals can be reserved (S1). */
 bool may_reserve(const struct issue *self);
 
-/* Return whether the signals can be reserved and published without anybody to wake. */
+/* Return whether the signals can be reserved and published: only threads and operations wait for them. */
 bool may_signal(const struct issue *self);
 
 /* Make the native calls and the changes. NOT_MINE if a call failed, and nothing is on the stream.
  *
  * Calls that may block are made with the queue's baton, without the interpreter lock and the timeline
  * lock; the latter is held again afterwards only if it was free, see `has_lock`. The baton passes to
- * the Python engine if it has to publish the operation, or to record its event. */
-enum answer issue(struct issue *self, const struct native_call *call);
+ * the Python engine if it has to publish the operation, or to record its event; also if a pending one's call fails. */
+enum answer issue(struct issue *self, const struct native_call *call, struct drops *drops);
 
 /* ---- backlog.c ---- */
 
@@ -87,10 +101,34 @@ bool is_early(const struct issue *self);
 enum answer stand_in_line(struct issue *self, const struct native_call *call, PyObject *resources,
                           struct effect *effect);
 
+/* Remove an operation that is claimed from its line, and from the register that has released it. */
+void leave_line(const struct issue *self);
+
 /* Return whether an operation of a backlog waits for more than its turn. */
 static inline bool is_held_back(PyObject *operation) {
-  return get(operation, Operation__state) == engine.zero && number(operation, Operation__unresolved);
+  return get(operation, Operation__state) == engine.zero && get(operation, Operation__unresolved) != engine.zero;
 }
+
+/* ---- registers.c: under the lock ---- */
+
+/* Return whether only threads wait for at most a value, and with `with_operations` operations; and tell the threads. */
+bool may_tell(PyObject *waiters, long long value, bool with_operations);
+void tell(PyObject *waiters, long long value, struct drops *drops);
+
+/* Return whether somebody waits until a value is reached. */
+bool is_wanted(PyObject *timeline, long long value);
+
+/* Have the progress thread retire an operation as soon as it ends; false if Python is to. */
+bool want(PyObject *operation);
+
+/* Find who waits first until at most a value is recorded; false if nobody does. */
+bool find_waiting(PyObject *timeline, long long value, struct waiting *found);
+void leave_register(const struct waiting *found);
+
+/* ---- signals.c ---- */
+
+/* Issue operations that wait for the signals of one that is issued, with that answer. No lock held. */
+enum answer release_behind(const struct issue *issue, enum answer answer);
 
 /* Have the Python engine do what is left, once the lock is released. */
 enum answer finish(struct issue *self, enum answer answer);

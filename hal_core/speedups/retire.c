@@ -1,5 +1,5 @@
 /* Retire what a stream has completed (`hal._engine.retiring`). */
-#include "speedups.h"
+#include "issue.h"
 
 enum { MOST_DEPTH = 4 }; /* queues that wait for each other */
 
@@ -40,6 +40,8 @@ static bool advance(PyObject *timeline, PyObject *value, struct drops *drops) {
   Py_SET_SIZE(points, count - passed);
   if (target > number(timeline, Timeline__reserved)) put(timeline, Timeline__reserved, Py_NewRef(value));
   put(timeline, Timeline__value, Py_NewRef(value));
+  tell(get(timeline, Timeline__recorded), target, drops);
+  tell(get(timeline, Timeline__reached), target, drops);
   return true;
 }
 
@@ -60,8 +62,12 @@ static bool may_retire(PyObject *head, struct drops *drops, int depth) {
   if (get(head, Operation__state) != engine.issued || is_true(head, Operation__retired)) return false;
   if (number(head, Operation__unresolved) || is_late(head)) return false;
   PyObject *signals = get(head, Operation__signals);
-  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(signals); i++)
-    if (!is_unwatched(get(PyTuple_GET_ITEM(signals, i), Timepoint__semaphore))) return false;
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(signals); i++) {
+    PyObject *signal = PyTuple_GET_ITEM(signals, i), *timeline = get(signal, Timepoint__semaphore);
+    long long value = number(signal, Timepoint__value);
+    if (!may_tell(get(timeline, Timeline__recorded), value, false)) return false;
+    if (!may_tell(get(timeline, Timeline__reached), value, false)) return false;
+  }
   PyObject *dependencies = get(head, Operation__dependencies);
   if (dependencies == Py_None) return true;
   for (Py_ssize_t i = 0; i < PyList_GET_SIZE(dependencies); i++) {
@@ -111,7 +117,8 @@ static bool retire_deep(PyObject *queue, struct drops *drops, long long wanted, 
   Py_ssize_t length = PyObject_Length(ring);
   if (!length) return true;
   struct calls *calls = calls_of(queue);
-  if (!calls || PyObject_Length(get(queue, StreamQueue__backlog))) return false;
+  PyObject *pending = entry_of(get(queue, StreamQueue__backlog), 0);
+  if (!calls || (pending && !is_held_back(pending))) return false; /* the room is for that one */
   if (!is_none(context, DeviceContext_lost) || PyDict_GET_SIZE(get(context, DeviceContext_starved)))
     return false;
   PyObject *head = entry_of(ring, 0);
@@ -150,4 +157,18 @@ bool retire_some(PyObject *queue, struct drops *drops) { return retire_deep(queu
 
 bool retire_completed(PyObject *operation, struct drops *drops) {
   return retire_deep(get(operation, Operation__queue), drops, number(operation, Operation__sequence), true, 0);
+}
+
+PyObject *retire_through(PyObject *module, PyObject *operation) {
+  (void)module;
+  struct drops drops;
+  bool is_full = true;
+  while (is_full && !is_true(operation, Operation__retired) && enter()) {
+    drops.count = 0;
+    retire_completed(operation, &drops);
+    is_full = drops.count >= MOST_DROPS / 2;
+    leave();
+    drop_all(&drops);
+  }
+  return PyBool_FromLong(is_true(operation, Operation__retired));
 }

@@ -1,189 +1,236 @@
-/* Semaphore.signal, and the issue of the operations that waited for it (rules S2, Q1). */
+/* Semaphore.signal, and the issue of the operations that waited for it, or for what those signal (rules S2, Q1). */
 #include "arguments.h"
 #include "issue.h"
 
-/* Read the native call of a pending operation. */
-static bool read_pending(PyObject *operation, struct native_call *call) {
-  return read_call(get(operation, Operation__queue), get(operation, Operation__function),
-                   get(operation, Operation__arguments), get(operation, Operation__resources), call);
-}
-
-/* The operation that waits longest for the lowest value, as a register has it. */
-struct waiting {
-  PyObject *key, *bucket, *operation; /* borrowed */
-  long long index;                    /* of the wait among the operation's */
+/* The timelines whose operations are released, up to a value each, and how many operations still may be. Each
+ * operation adds its signals at most. */
+enum { MOST_RELEASED = 64, MOST_TIMELINES = (1 + MOST_RELEASED) * MOST_SIGNALS };
+struct releases {
+  int count, budget;
+  struct {
+    PyObject *timeline;
+    long long value;
+  } all[MOST_TIMELINES];
 };
 
-/* A key of the heap, which may be twice as large as a value: then no value here reaches it. */
-static long long key_at(PyObject *keys, Py_ssize_t index) {
-  int overflow;
-  long long key = PyLong_AsLongLongAndOverflow(PyList_GET_ITEM(keys, index), &overflow);
-  return overflow ? LLONG_MAX : key;
+static void begin_releases(struct releases *self) {
+  self->count = 0;
+  self->budget = engine.budget < MOST_RELEASED ? (int)engine.budget : MOST_RELEASED;
 }
 
-/* Look at who waits first for at most `last`; false if nobody does, or something is unusual, as
- * `*is_usual` tells. The keys are 2 * value for threads and callbacks, and 1 more for operations. */
-static bool look(PyObject *waiters, long long last, struct waiting *found, bool *is_usual) {
-  PyObject *keys = get(waiters, Waiters__keys);
-  *is_usual = true;
-  if (!PyList_GET_SIZE(keys)) return false;
-  found->key = PyList_GET_ITEM(keys, 0);
-  long long key = key_at(keys, 0);
-  if (key > last) return false;
-  Py_ssize_t position = 0;
-  PyObject *index;
-  found->bucket = PyDict_GetItemWithError(get(waiters, Waiters__buckets), found->key);
-  *is_usual = key & 1 && found->bucket && PyDict_Next(found->bucket, &position, &found->operation, &index);
-  if (*is_usual) found->index = integer(index);
-  return *is_usual;
+static void add_release(struct releases *self, PyObject *timeline, long long value) {
+  self->all[self->count].timeline = Py_NewRef(timeline);
+  self->all[self->count++].value = value;
 }
 
-/* Return whether an operation waits for nothing else, and stands first in its queue; the lock. */
-static bool is_next(struct issue *self, long long index, struct drops *drops) {
-  PyObject *operation = self->operation, *queue = self->queue;
-  if (get(operation, Operation__state) != engine.zero) return false; /* pending */
-  /* Somebody may have asked for a timepoint of its own meanwhile. */
-  if (get(operation, Operation__signals) != self->signals) return false;
-  if (index > 61 || number(operation, Operation__unresolved) != 1LL << index) return false;
+static void add_signals(struct releases *self, PyObject *signals) {
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(signals); i++) {
+    PyObject *signal = PyTuple_GET_ITEM(signals, i);
+    add_release(self, get(signal, Timepoint__semaphore), number(signal, Timepoint__value));
+  }
+}
+
+/* Read the native call of a pending operation. */
+static bool read_pending(PyObject *operation, struct native_call *call) {
+  PyObject *function = get(operation, Operation__function), *arguments = get(operation, Operation__arguments);
+  if (function == Py_None) {
+    call->kind = CALL_NONE; /* else it takes or gives memory */
+    return Py_TYPE(operation) == engine.Submission && arguments == engine.empty;
+  }
+  return read_call(get(operation, Operation__queue), function, arguments, get(operation, Operation__resources), call);
+}
+
+/* What becomes of an operation that is released. */
+enum { MOST_BITS = 62 }; /* waits */
+enum turn { NOBODY, UNUSUAL, STANDS, NEXT };
+
+/* Find the next operation that a timeline releases; under the lock. */
+static enum turn look(PyObject *timeline, long long value, struct waiting *found) {
+  if (!find_waiting(timeline, value, found)) return NOBODY;
+  PyObject *operation = found->operation;
+  if (!operation || get(operation, Operation__state) != engine.zero) return UNUSUAL;
+  if (PyTuple_GET_SIZE(get(operation, Operation__waits)) > MOST_BITS) return UNUSUAL;
+  PyObject *queue = get(operation, Operation__queue);
+  long long unresolved = number(operation, Operation__unresolved), wanted = integer(found->key) >> 1;
+  if (!(unresolved & found->bit) || !is_none(timeline, Timeline__failure)) return UNUSUAL;
+  if (number(timeline, Timeline__value) < wanted) {
+    PyObject *point = covering(timeline, wanted);
+    if (!point || get(get(point, Operation__queue), StreamQueue__domain) != get(queue, StreamQueue__domain))
+      return UNUSUAL;
+  }
+  if (unresolved != found->bit) return STANDS;
   PyObject *backlog = get(queue, StreamQueue__backlog);
-  Py_ssize_t length = PyObject_Length(backlog);
-  if (is_true(queue, StreamQueue__ordered)) {
-    if (entry_of(backlog, 0) != operation) return false;
-  } else if (length) {
-    return false;
-  }
-  return has_room(self, length, drops);
+  if (is_true(queue, StreamQueue__ordered)) return entry_of(backlog, 0) == operation ? NEXT : STANDS;
+  return PyObject_Length(backlog) ? UNUSUAL : NEXT;
 }
 
-/* Remove an operation that is issued from the register and from its queue; under the lock. */
-static void remove_from(PyObject *waiters, const struct waiting *found, const struct issue *self,
-                        struct drops *drops) {
-  PyObject *queue = self->queue;
-  if (PyDict_DelItem(found->bucket, self->operation) < 0) PyErr_Clear();
-  if (!PyDict_GET_SIZE(found->bucket)) {
-    drop_later(drops, Py_NewRef(found->bucket));
-    if (PyDict_DelItem(get(waiters, Waiters__buckets), found->key) < 0) PyErr_Clear();
-    PyObject *key = PyObject_CallOneArg(engine.heappop, get(waiters, Waiters__keys));
-    if (!key) PyErr_Clear();
-    drop_later(drops, key);
-  }
-  if (is_true(queue, StreamQueue__ordered)) {
-    drop_later(drops, pop_first(get(queue, StreamQueue__backlog)));
-  } else if (PyDict_DelItem(get(queue, StreamQueue__pending), self->operation) < 0) {
-    PyErr_Clear();
-  }
-}
-
-/* Return whether the first operation of a queue's backlog waits for nothing more. */
-static bool is_ready(PyObject *queue) {
+/* Return the operation that is first in a queue's line, borrowed, if it is not held back; NULL if there is none. It may
+ * have ended: then Python removes it. */
+static PyObject *first_ready(PyObject *queue) {
+  if (!is_true(queue, StreamQueue__ordered) || !is_none(queue, StreamQueue__issuing)) return NULL;
   PyObject *first = entry_of(get(queue, StreamQueue__backlog), 0);
-  return first && !number(first, Operation__unresolved);
+  return first && !is_held_back(first) ? first : NULL;
 }
 
-/* Issue the next operation that waits for at most `last`. NOT_MINE if the Python engine is to go on;
- * `*is_over` if there is none. */
-static enum answer release_one(PyObject *waiters, long long last, bool *is_over) {
-  struct waiting found, again;
-  bool is_usual;
-  *is_over = false;
-  if (!look(waiters, last, &found, &is_usual)) {
-    *is_over = is_usual;
-    return is_usual ? TAKEN : NOT_MINE;
-  }
-  struct issue self = {.operation = Py_NewRef(found.operation)};
+/* Return whether it is still an operation's turn; what was made meanwhile may have run code of the user's. Who looks
+ * at a line, and not at a timeline, gives none. */
+static bool is_next(struct issue *self, PyObject *timeline, long long value) {
+  PyObject *operation = self->operation;
+  /* Somebody may have asked for a timepoint of its own. */
+  if (get(operation, Operation__signals) != self->signals || get(operation, Operation__state) != engine.zero)
+    return false;
+  if (!timeline) return first_ready(self->queue) == operation;
+  return look(timeline, value, &self->waiting) == NEXT && self->waiting.operation == operation;
+}
+
+/* Issue a pending operation whose turn it is, and which is released by a timeline, if one is given. `*has_more` if the
+ * next in its line is ready. */
+static enum answer issue_pending(struct releases *all, PyObject *operation, PyObject *timeline, long long value,
+                                 bool *has_more) {
+  *has_more = false;
+  struct issue self = {.operation = Py_NewRef(operation), .is_pending = true};
+  struct native_call call = {.kind = CALL_FILL};
   struct drops drops;
   drops.count = 0;
-  self.queue = get(self.operation, Operation__queue);
+  self.queue = get(operation, Operation__queue);
   self.context = get(self.queue, StreamQueue__context);
-  self.waits = Py_NewRef(get(self.operation, Operation__waits));
-  self.signals = Py_NewRef(get(self.operation, Operation__signals));
+  self.waits = Py_NewRef(get(operation, Operation__waits));
+  self.signals = Py_NewRef(get(operation, Operation__signals));
+  self.is_empty = is_none(operation, Operation__function);
   enum answer answer = NOT_MINE;
-  bool has_more = false;
-  struct native_call call = {.kind = CALL_FILL};
   bool is_small = PyTuple_GET_SIZE(self.waits) <= MOST_WAITS && PyTuple_GET_SIZE(self.signals) <= MOST_SIGNALS;
-  if (is_small && make_room(&self) && (self.calls = calls_of(self.queue)) && (self.has_lock = enter())) {
-    /* Looked at again: making room may have run code of the user's. */
-    if (look(waiters, last, &again, &is_usual) && again.operation == self.operation &&
-        is_next(&self, again.index, &drops) && read_pending(self.operation, &call) && resolve(&self) &&
-        may_signal(&self))
-      answer = issue(&self, &call);
-    if (answer == TAKEN) {
-      remove_from(waiters, &again, &self, &drops);
-      has_more = is_ready(self.queue);
-    }
-    leave();
+  if (is_small && make_room(&self) && (self.calls = calls_of(self.queue)) && prepare_to_let_go(&self) &&
+      (self.has_lock = enter())) {
+    Py_ssize_t length = PyObject_Length(get(self.queue, StreamQueue__backlog));
+    if (is_next(&self, timeline, value) && has_room(&self, length, &drops) && read_pending(operation, &call) &&
+        resolve(&self) && may_signal(&self))
+      answer = issue(&self, &call, &drops);
+    if (self.has_lock) *has_more = answer == TAKEN && !self.rest && first_ready(self.queue);
+    if (self.has_lock) leave();
   }
   PyErr_Clear();
   answer = finish(&self, answer);
-  if (has_more) answer = leave_to_python(engine.pump, self.queue, NULL);
+  if (self.has_followers) add_signals(all, self.signals);
   drop_all(&drops); /* only now: code of the user's runs, which may wait for the queue */
   let_go(&self);
   return answer;
 }
 
-/* Return whether nobody but operations waits for at most `last`, in the heap from `index` down: there
- * may be many keys above it. */
-static bool has_no_watcher(PyObject *keys, Py_ssize_t index, long long last) {
-  if (index >= PyList_GET_SIZE(keys) || key_at(keys, index) > last) return true;
-  return key_at(keys, index) & 1 && has_no_watcher(keys, 2 * index + 1, last) &&
-         has_no_watcher(keys, 2 * index + 2, last);
-}
-
-/* Raise the value; false if that is not the plain case. Under the lock. */
-static bool raise_value(PyObject *timeline, PyObject *value, long long last) {
-  if (!is_none(timeline, Timeline__failure) || PyDict_GET_SIZE(engine.put_off)) return false;
-  if (integer(value) <= number(timeline, Timeline__reserved)) return false;
-  if (PyList_GET_SIZE(get(timeline, Timeline__points))) return false;
-  PyObject *reached = get(timeline, Timeline__reached), *recorded = get(timeline, Timeline__recorded);
-  if (reached != Py_None && PyDict_GET_SIZE(get(reached, Waiters__buckets))) return false;
-  if (recorded != Py_None && !has_no_watcher(get(recorded, Waiters__keys), 0, last))
-    return false;
-  put(timeline, Timeline__reserved, Py_NewRef(value));
-  put(timeline, Timeline__value, Py_NewRef(value));
-  return true;
-}
-
-/* Issue operations that wait for a reached value, up to the budget. NOT_MINE if the Python engine is
- * to go on; `*is_over` if none is left. */
-static enum answer release(PyObject *timeline, long long value, bool *is_over) {
-  PyObject *waiters = get(timeline, Timeline__recorded);
+/* Issue what is ready in a queue's line. */
+static enum answer go_through(struct releases *all, PyObject *queue) {
   enum answer answer = TAKEN;
-  *is_over = waiters == Py_None;
-  for (int i = 0; !*is_over && answer == TAKEN && i < engine.budget; i++)
-    answer = release_one(waiters, 2 * value + 1, is_over);
+  bool has_more = true;
+  while (has_more && answer == TAKEN && all->budget > 0 && enter()) {
+    PyObject *first = Py_XNewRef(first_ready(queue));
+    leave();
+    if (!first) return TAKEN;
+    all->budget--;
+    answer = issue_pending(all, first, NULL, 0, &has_more);
+    Py_DECREF(first);
+  }
+  return has_more || answer == NOT_MINE ? leave_to_python(engine.pump, queue, NULL) : answer;
+}
+
+/* Release the next operation of the last timeline. NOT_MINE if that is not the plain case; `*is_over` if there is none. */
+static enum answer release_one(struct releases *all, bool *is_over) {
+  PyObject *timeline = all->all[all->count - 1].timeline, *operation = NULL;
+  long long value = all->all[all->count - 1].value;
+  struct waiting found;
+  if (!enter()) return NOT_MINE;
+  enum turn turn = look(timeline, value, &found);
+  if (turn == NEXT) operation = Py_NewRef(found.operation);
+  if (turn == STANDS) {
+    put(found.operation, Operation__unresolved,
+        PyLong_FromLongLong(number(found.operation, Operation__unresolved) & ~found.bit));
+    leave_register(&found);
+  }
+  leave();
+  *is_over = turn == NOBODY;
+  if (turn == UNUSUAL) return NOT_MINE;
+  if (*is_over) return TAKEN;
+  all->budget--;
+  if (turn == STANDS) return TAKEN;
+  bool has_more = false;
+  enum answer answer = issue_pending(all, operation, timeline, value, &has_more);
+  PyObject *queue = get(operation, Operation__queue);
+  if (has_more) answer = answer == TAKEN ? go_through(all, queue) : leave_to_python(engine.pump, queue, NULL);
+  Py_DECREF(operation);
   return answer;
+}
+
+/* Release what there is, up to the budget, unless an exception is set; the progress thread does the rest. */
+static enum answer release_all(struct releases *self, enum answer answer) {
+  while (self->count) {
+    PyObject *rest = engine.release_later;
+    bool is_over = true;
+    int last = self->count - 1;
+    if (self->budget > 0 && answer == TAKEN) {
+      is_over = false;
+      answer = release_one(self, &is_over);
+      if (answer == TAKEN && !is_over) continue;
+      rest = answer == NOT_MINE ? engine.release_again : is_over ? NULL : rest;
+    }
+    /* It may have added others, which are behind it. */
+    PyObject *timeline = self->all[last].timeline, *value = PyLong_FromLongLong(self->all[last].value);
+    self->all[last] = self->all[--self->count];
+    if (rest) answer = leave_to_python(rest, timeline, value);
+    Py_DECREF(timeline);
+    Py_XDECREF(value);
+  }
+  return answer;
+}
+
+enum answer release_behind(const struct issue *issue, enum answer answer) {
+  struct releases all;
+  begin_releases(&all);
+  add_signals(&all, issue->signals);
+  return release_all(&all, answer);
 }
 
 PyObject *release_some(PyObject *module, PyObject *args) {
   (void)module;
   PyObject *timeline;
   long long value;
-  bool is_over;
   if (!PyArg_ParseTuple(args, "O!L", engine.Semaphore, &timeline, &value)) return NULL;
-  switch (release(timeline, value, &is_over)) {
-    case RAISED: return NULL;
-    case NOT_MINE: Py_RETURN_NONE;
-    default: return PyBool_FromLong(!is_over);
-  }
+  struct releases all;
+  begin_releases(&all);
+  add_release(&all, timeline, value);
+  if (release_all(&all, TAKEN) == RAISED) return NULL;
+  Py_RETURN_NONE;
+}
+
+/* Raise the value; false if that is not the plain case. Under the lock. */
+static bool raise_value(PyObject *timeline, PyObject *value, long long to, struct drops *drops) {
+  PyObject *recorded = get(timeline, Timeline__recorded), *reached = get(timeline, Timeline__reached);
+  if (!is_none(timeline, Timeline__failure) || PyDict_GET_SIZE(engine.put_off)) return false;
+  if (to <= number(timeline, Timeline__reserved)) return false;
+  if (PyList_GET_SIZE(get(timeline, Timeline__points))) return false;
+  if (!may_tell(recorded, to, true) || !may_tell(reached, to, false)) return false;
+  put(timeline, Timeline__reserved, Py_NewRef(value));
+  put(timeline, Timeline__value, Py_NewRef(value));
+  tell(recorded, to, drops);
+  tell(reached, to, drops);
+  return true;
 }
 
 /* signal(semaphore, value) */
 enum answer signal_shortcut(PyObject *const *args, Py_ssize_t count, PyObject *names, PyObject **result) {
   long long value;
   if (count != 2 || names || !PyObject_TypeCheck(args[0], engine.Semaphore)) return NOT_MINE;
-  if (!small_int(args[1], &value) || value < 0 || value > LLONG_MAX / 2 - 1) return NOT_MINE;
+  if (!small_int(args[1], &value) || value < 0 || value > MOST_VALUE) return NOT_MINE;
   PyObject *timeline = args[0];
+  struct drops drops;
+  drops.count = 0;
   if (!enter()) return NOT_MINE;
-  bool is_raised = raise_value(timeline, args[1], 2 * value + 1);
+  bool is_raised = raise_value(timeline, args[1], value, &drops);
+  bool has_operations = is_raised && !is_none(timeline, Timeline__recorded);
   leave();
+  drop_all(&drops);
   if (!is_raised) return NOT_MINE;
-  bool is_over;
-  enum answer answer = release(timeline, value, &is_over);
-  if (!is_over) { /* what is left, and what is unusual, is released as if the signal was repeated */
-    PyObject *rest = answer == NOT_MINE ? engine.signal_again : engine.signal_later;
-    answer = leave_to_python(rest, timeline, args[1]);
-  }
-  if (answer == RAISED) return RAISED;
+  struct releases all;
+  begin_releases(&all);
+  if (has_operations) add_release(&all, timeline, value);
+  if (release_all(&all, TAKEN) == RAISED) return RAISED;
   *result = Py_NewRef(Py_None);
   return TAKEN;
 }

@@ -85,8 +85,9 @@ int install_engine(PyObject *classes, PyObject *parts) {
   if (!(engine.go_on = part(parts, "go_on"))) return -1;
   if (!(engine.harvest_some = part(parts, "harvest_some"))) return -1;
   if (!(engine.pump = part(parts, "pump"))) return -1;
-  if (!(engine.signal_again = part(parts, "signal_again"))) return -1;
-  if (!(engine.signal_later = part(parts, "signal_later"))) return -1;
+  if (!(engine.release_again = part(parts, "release_again"))) return -1;
+  if (!(engine.release_later = part(parts, "release_later"))) return -1;
+  if (!(engine.want = part(parts, "want"))) return -1;
   if (!(engine.sleep = part(parts, "sleep"))) return -1;
   if (!(engine.prepare = part(parts, "prepare"))) return -1;
   if (!(engine.put_off = part(parts, "put_off"))) return -1;

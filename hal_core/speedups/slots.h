@@ -35,6 +35,7 @@
   X(StreamQueue, _launched)                                                                        \
   X(StreamQueue, _leader)                                                                          \
   X(StreamQueue, _limit)                                                                           \
+  X(StreamQueue, _notifier)                                                                        \
   X(StreamQueue, _ordered)                                                                         \
   X(StreamQueue, _owner)                                                                           \
   X(StreamQueue, _pending)                                                                         \
@@ -45,6 +46,9 @@
   X(StreamQueue, _shown)                                                                           \
   X(StreamQueue, _stream)                                                                          \
   X(StreamQueue, _unanswered)                                                                      \
+  X(StreamQueue, _wanted)                                                                          \
+  X(StreamQueue, _watched)                                                                         \
+  X(Notifier, armed)                                                                               \
   X(Operation, _arguments)                                                                         \
   X(Operation, _dependencies)                                                                      \
   X(Operation, _event)                                                                             \
@@ -76,6 +80,11 @@
   X(Timepoint, _value)                                                                             \
   X(Waiters, _keys)                                                                                \
   X(Waiters, _buckets)                                                                             \
+  X(Doorbell, _flag)                                                                               \
+  X(Doorbell, argument)                                                                            \
+  X(HostWaiter, _bell)                                                                             \
+  X(HostWaiter, _is_asleep)                                                                        \
+  X(HostWaiter, _missing)                                                                          \
   X(Event, count)                                                                                  \
   X(Event, due)                                                                                    \
   X(Event, handle)                                                                                 \
@@ -346,8 +355,11 @@ static inline long long number(PyObject *object, enum slot slot) { return intege
   X(Event)                                                                                         \
   X(EventPool)                                                                                     \
   X(Extent)                                                                                        \
+  X(Doorbell)                                                                                      \
   X(GroupLaunch)                                                                                   \
+  X(HostWaiter)                                                                                    \
   X(Kernel)                                                                                        \
+  X(Notifier)                                                                                      \
   X(Operation)                                                                                     \
   X(Queue)                                                                                         \
   X(Semaphore)                                                                                     \

@@ -62,7 +62,8 @@ extern struct engine {
   PyObject *go_on;          /* Python: makes the rest of a recording's calls */
   PyObject *harvest_some;                                 /* Python: retires what C cannot */
   PyObject *pump;                                         /* Python: issues what is ready */
-  PyObject *signal_again, *signal_later; /* Python: release those that wait, here or later */
+  PyObject *release_again, *release_later; /* Python: release those that wait, here or later */
+  PyObject *want;                          /* Python: has an operation retired as it ends */
   PyObject *sleep; /* Python: waits for what was watched or asked in vain */
   PyObject *heappop, *heappush;
   PyObject *prepare, *settle; /* Python: records an operation of a group; watches over one */
@@ -216,9 +217,6 @@ PyObject *covering(PyObject *timeline, long long value);
 
 /* Drop one count of an event. */
 void release_event(PyObject *context, PyObject *event);
-
-/* Return whether nobody is registered for a timeline's values. */
-bool is_unwatched(PyObject *timeline);
 
 enum { MOST_WORDS = 8 };
 
@@ -376,9 +374,11 @@ PyObject *sleep_at(PyObject *module, PyObject *const *args, Py_ssize_t count);
 enum answer spin_shortcut(PyObject *const *, Py_ssize_t, PyObject *, PyObject **);
 enum answer submission_wait_shortcut(PyObject *const *, Py_ssize_t, PyObject *, PyObject **);
 
-/* release(semaphore, value): issue operations that wait for a reached value; True if there are more,
- * None if the Python engine is to release the next. */
+/* release(semaphore, value): issue operations that wait for a value that is recorded or reached. */
 PyObject *release_some(PyObject *module, PyObject *args);
+
+/* retire(operation): retire an operation whose event is complete; false if the Python engine is to. */
+PyObject *retire_through(PyObject *module, PyObject *operation);
 
 /* ---- shortcut.c: the callable that stands in for a method ---- */
 

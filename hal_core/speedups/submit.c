@@ -106,13 +106,14 @@ enum answer submit_with(PyObject *queue, PyObject *kind, const struct native_cal
   if ((self.has_lock = enter())) {
     if ((!order->uses || are_current(order->uses)) && has_room(&self, 0, &drops) && resolve(&self) &&
         may_signal(&self) && (!effect->may || effect->may(effect, &self)))
-      answer = issue(&self, call);
+      answer = issue(&self, call, &drops);
     if (effect->apply && answer == TAKEN) effect->apply(effect, self.operation, &drops);
     if (order->uses && answer == TAKEN) remember(order->uses, self.operation, &drops);
     if (self.has_lock) leave();
   }
   if (lock) leave_lock(lock);
   answer = finish(&self, answer);
+  if (self.has_followers) answer = release_behind(&self, answer);
   drop_all(&drops); /* only now: code of the user's runs, which may wait for the queue */
   if (answer == TAKEN) {
     if (!(number(queue, StreamQueue__sequence) & engine.harvest_mask)) answer = harvest(queue, self.context);

@@ -59,6 +59,28 @@ def case_an_event_of_what_a_signal_issues_is_not_recorded_s7(device):
     assert y.numpy().tolist() == [1, 2, 3, 4]
 
 
+def case_a_call_of_what_a_signal_issues_fails_s5(device):
+    """Once: Python repeats it; twice: it fails alone. Also where the call lets the lock go."""
+    buffer, shown = warm(device), device.create_queue()
+    assert shown.stream_handle
+    for queue in (device.queue, shown):
+        for times in (1, 2):
+            go, done = hal.create_semaphore(), hal.create_semaphore()
+            first = queue.fill(buffer, times, wait=(go.at(1),), signal=(done.at(1),))
+            behind = queue.fill(buffer, 7, size=1)
+            beside = device.queues.upload.fill(buffer, 8, offset=8, wait=(done.at(1),))
+            sim = fails("cuMemsetD8Async", times, device)
+            go.signal(1)
+            behind.wait(30)
+            assert not sim.fail_none()
+            if times == 1:
+                beside.wait(30)
+                continue
+            for failed in (first, beside):
+                with pytest.raises(hal.errors.OperationError, match="CUDA_ERROR_UNKNOWN"):
+                    failed.wait(30)
+
+
 def case_a_launch_of_a_recording_that_fails_is_repeated_by_python_c4(device):
     """What is on the stream stays, and runs once; if it fails again the operation fails."""
     device = hal.create_device(f"{device.backend}?command_buffer=stream")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 
 import numpy as np
 import pytest
@@ -117,6 +118,113 @@ def case_what_stands_in_line_ends_without_its_issue_s5_q7(device):
     closing.close()
     assert left.state == "cancelled"
     go.signal(1)
+
+
+def case_a_signal_releases_what_its_operations_signal_s2(device):
+    """Over queues and semaphores, and what stands behind; also on streams that others know."""
+    buffer = warm(device)
+    shown = device.create_queue()
+    assert shown.stream_handle
+    queues = [device.queue, device.create_queue(), device.create_queue(ordered=False), shown]
+    go = hal.create_semaphore()
+    steps = [hal.create_semaphore() for _ in range(12)]
+    before = go
+    for number, step in enumerate(steps):
+        queue = queues[number % len(queues)]
+        queue.fill(buffer, number, wait=(before.at(1), go.at(1)), signal=(step.at(1),))
+        before = step
+    behind = [queue.fill(buffer, 99, signal=(steps[0].at(9),)) for queue in queues[1:2]]
+    with Calls() as calls:
+        go.signal(1)
+    assert not calls.names, calls.names
+    hal.wait_all([steps[-1].at(1), *behind], 30)
+    device.wait_idle()
+    assert all(not queue._backlog and not queue._pending for queue in queues)
+    assert not any(len(each._recorded or ()) for each in (go, *steps))
+
+
+def case_a_submission_releases_what_waits_for_it_s2(device):
+    """In C, as a signal of the host does, and what those signal in turn."""
+    buffer, other = warm(device), device.create_queue()
+    first, second = hal.create_semaphore(), hal.create_semaphore()
+    queue = device.queue
+    waiting = [
+        other.fill(buffer, 1, wait=(first.at(value),), signal=(second.at(value),))
+        for value in (1, 2)
+    ]
+    last = other.barrier(wait=(second.at(2),))
+    with Calls() as calls:
+        queue.fill(buffer, 2, signal=(first.at(2),))
+    assert not calls.names, calls.names
+    hal.wait_all((*waiting, last), 30)
+    assert (first.query(), second.query()) == (2, 2)
+
+
+def case_many_waits_of_one_operation_q1(device):
+    """More than a C number has bits; they are Python's."""
+    buffer, beside = warm(device), device.create_queue(ordered=False)
+    go, done = hal.create_semaphore(), hal.create_semaphore()
+    released = [beside.barrier(wait=go.at(1)) for _ in range(100)]
+    last = beside.fill(buffer, 1, wait=released, signal=done.at(1))
+    go.signal(1)
+    done.wait(1, 30)
+    assert last.done
+    assert all(each.done for each in released)
+
+
+def case_what_is_cancelled_holds_nobody_up_q7(device):
+    """It stays in line behind what waits, and is passed by."""
+    buffer, queue = warm(device), device.queue
+    go, never = hal.create_semaphore(), hal.create_semaphore()
+    first = queue.fill(buffer, 1, wait=(go.at(1),))
+    second = queue.fill(buffer, 2, wait=(never.at(1),))
+    rest = [queue.fill(buffer, 3), queue.fill(buffer, 4, wait=(go.at(1),))]
+    assert second.cancel()
+    go.signal(1)
+    hal.wait_all((first, *rest), 30)
+    assert buffer.numpy()[0] == 4
+
+
+def case_a_signal_wakes_who_sleeps_without_python_s6(device):
+    """A thread that waits for one value, and one that waits for many; not before the last."""
+    first, second = hal.create_semaphore(), hal.create_semaphore()
+    threads = [
+        threading.Thread(target=first.wait, args=(1, 30)),
+        threading.Thread(target=hal.wait_all, args=((first.at(1), second.at(1)), 30)),
+    ]
+    for each in threads:
+        each.start()
+    registers = [(first, "_recorded"), (first, "_reached"), (second, "_reached")]
+    while not all(len(getattr(semaphore, name) or ()) for semaphore, name in registers):
+        assert all(each.is_alive() for each in threads)
+    with Calls() as calls:
+        first.signal(1)
+    assert not calls.names, calls.names
+    threads[0].join(30)
+    assert [each.is_alive() for each in threads] == [False, True]
+    second.signal(1)
+    threads[1].join(30)
+    assert not threads[1].is_alive()
+    assert not len(first._recorded) + len(first._reached) + len(second._reached)
+
+
+def case_a_thread_that_waits_for_many_leaves_them_to_c_s6(device):
+    """They are issued and retired there, although it is registered for each of them."""
+    buffer, queue, go = warm(device), device.queue, hal.create_semaphore()
+    semaphores = [hal.create_semaphore() for _ in range(200)]
+    for semaphore in semaphores:
+        queue.fill(buffer, 1, wait=(go.at(1),), signal=(semaphore.at(1),))
+    waiting = threading.Thread(target=hal.wait_all, args=([each.at(1) for each in semaphores], 60))
+    waiting.start()
+    while not len(semaphores[0]._reached or ()):
+        assert waiting.is_alive()
+    with Calls() as calls:
+        go.signal(1)
+    assert not {"_issue", "release", "_publish"} & calls.names.keys(), calls.names
+    waiting.join(60)
+    assert not waiting.is_alive()
+    device.wait_idle()
+    assert all(not len(each._reached) for each in semaphores)
 
 
 if __name__ == "__main__":

@@ -292,7 +292,7 @@ def case_methods_stay_methods(device):
 def case_an_interrupted_signal_releases_all_that_waits_o3(device):
     """The value is raised by then, and nobody else would release the rest."""
     buffer, beside = warm(device), device.create_queue()
-    for where, wide in (("signal_again", b"12345678"), ("signal_later", 1), ("pump_ready", 1)):
+    for where, wide in (("release_again", b"12345678"), ("release_later", 1), ("pump_ready", 1)):
         go, done = hal.create_semaphore(), hal.create_semaphore()
         waiting = [
             device.queue.fill(buffer, wide, wait=(go.at(1),)),
@@ -300,10 +300,10 @@ def case_an_interrupted_signal_releases_all_that_waits_o3(device):
         ]
         if where == "pump_ready":  # an operation that is ready behind one that waits
             waiting.append(device.queue.fill(buffer, b"12345678"))
-        if where == "signal_later":
+        if where == "release_later":
             waiting += [device.queue.fill(buffer, 2, wait=(go.at(1),)) for _ in range(100)]
         # Twice in a row at one place; a stream may take less than the budget.
-        with Interrupt(where, "signal_again", times=2):
+        with Interrupt(where, "release_again", times=2):
             go.signal(1)
         hal.wait_all(waiting, 30)
         assert done.query() == 1

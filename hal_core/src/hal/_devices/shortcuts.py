@@ -13,6 +13,7 @@ from typing import Any, Final
 import numpy as np
 
 from hal._base import speedups
+from hal._base.sync import Doorbell
 from hal._buffers import buffer
 from hal._buffers.alloca import Deallocation
 from hal._buffers.buffer import Buffer
@@ -24,12 +25,14 @@ from hal._devices.queue import Queue
 from hal._engine import progress, shared_semaphore, timelines, waiting
 from hal._engine.device_context import DeviceContext
 from hal._engine.events import Event, EventPool
+from hal._engine.notifier import Notifier
 from hal._engine.operation import DONE, ISSUED, ISSUING, Operation
-from hal._engine.semaphore import Semaphore, signal_again, signal_later
+from hal._engine.semaphore import Semaphore, release_again, release_later
 from hal._engine.stream import StreamQueue
 from hal._engine.submission import Submission, sleep
-from hal._engine.submitting import HARVEST_MASK, complete, harvest_some, pump_ready, retract
+from hal._engine.submitting import HARVEST_MASK, complete, harvest_some, pump_ready, retract, want
 from hal._engine.timelines import Timeline, Timepoint, Waiters
+from hal._engine.waiting import HostWaiter
 from hal._kernels.executable import Kernel
 from hal._kernels.launch_shape import MAX_GRID
 from hal._memory import blocking
@@ -70,6 +73,7 @@ _CLASSES: Final[tuple[type, ...]] = (
         Replica,
     ),
     *(Storage, StreamQueue, Submission, Timeline, Timepoint, Transient, Waiters, np.ndarray),
+    *(Doorbell, HostWaiter, Notifier),
 )
 
 _METHODS: Final[tuple[tuple[type | ModuleType, str, str], ...]] = (
@@ -139,8 +143,9 @@ def install() -> None:
         "most_blocks_yz": min(MAX_GRID[1:]),
         "pump": pump_ready,
         "put_off": progress.put_off_calls,
-        "signal_again": signal_again,
-        "signal_later": signal_later,
+        "release_again": release_again,
+        "release_later": release_later,
+        "want": want,
         "sleep": sleep,
         "prepare": prepare,
         "heappop": heapq.heappop,

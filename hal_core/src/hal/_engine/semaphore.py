@@ -221,12 +221,17 @@ def _signal(step: CallStep, semaphore: Semaphore, value: int) -> None:
 
 
 def signal_again(semaphore: Semaphore, value: int) -> None:
-    """Release those that wait for a value that C has raised a semaphore to."""
+    """Raise a semaphore to a value that another process has signalled."""
     progress.act(_signal_again, semaphore, value)
 
 
-def signal_later(semaphore: Semaphore, value: int) -> None:
-    """Have the progress thread do as `signal_again`: C has issued its share (Q1)."""
+def release_again(semaphore: Semaphore, value: int) -> None:
+    """Release the operations that wait for a value which C has raised or recorded."""
+    progress.act(_release_again, semaphore, value)
+
+
+def release_later(semaphore: Semaphore, value: int) -> None:
+    """Have the progress thread do as `release_again`: C has issued its share (Q1)."""
     progress.put_last(_release_some, semaphore, value)
 
 
@@ -234,12 +239,17 @@ def _release_some(step: CallStep, semaphore: Semaphore, value: int) -> None:
     """Have C issue some more; on the progress thread, so other work comes in between."""
     assert speedups.module is not None  # noqa: S101 - for the type checker
     step.calm = True  # C may call the engine
-    is_more = speedups.module.release(semaphore, value)
+    speedups.module.release(semaphore, value)
     step.calm = False
-    if is_more:
-        progress.put_last(_release_some, semaphore, value)
-    elif is_more is None:
-        _signal_again(step, semaphore, value)
+
+
+def _release_again(step: CallStep, semaphore: Semaphore, value: int) -> None:
+    step.work.append((timelines.CHANGE, (_release, semaphore, value)))
+
+
+def _release(semaphore: Semaphore, value: int, work: Work) -> None:
+    if semaphore._recorded:
+        semaphore._recorded.take(value, work)
 
 
 def _signal_again(step: CallStep, semaphore: Semaphore, value: int) -> None:

@@ -182,6 +182,11 @@ def retract(operation: Submission, reserved: tuple[int, ...]) -> None:
     progress.act(take_back, operation, reserved)
 
 
+def want(operation: Submission) -> None:
+    """Have the progress thread retire an operation that C has issued as soon as it ends."""
+    progress.act(_want, operation, None)
+
+
 def pump_ready(queue: StreamQueue) -> None:
     """Issue what is ready on a queue, behind an operation that C has issued."""
     progress.act(issue_ready, queue, None)
@@ -190,6 +195,11 @@ def pump_ready(queue: StreamQueue) -> None:
 def issue_ready(step: CallStep, queue: StreamQueue, _: None) -> None:
     """Have the step issue what is ready on a queue."""
     step.work.append((timelines.ISSUE, queue))
+
+
+def _want(step: CallStep, operation: Submission, _: None) -> None:
+    with timelines.lock:
+        operation._want(step.work)
 
 
 def _harvest_some(step: CallStep, queue: StreamQueue, _: None) -> None:
