@@ -7,8 +7,8 @@ import pytest
 from core_harness import LIMIT
 
 import hal
-from hal.errors import ClosedError, HalError, InvalidArgumentError
-from hal.flow import Flow
+from hal.errors import ArgumentTypeError, ClosedError, HalError, InvalidArgumentError
+from hal.flow import Flow, Merge
 
 ADD = """
 extern "C" __global__ void HAL_BLOCK(64) add(const int *theirs, int *ours, int n) {
@@ -285,6 +285,15 @@ def test_what_it_brings_is_read_only(pair, kernels, second_device, mode):
             write()
     held.close()  # what was merged stays
     assert theirs.numpy(timeout=LIMIT).tolist() == [10]
+
+
+def test_an_argument_that_is_merged_is_checked_as_it_is_made():
+    for name in (3, None):
+        with pytest.raises(ArgumentTypeError, match=rf"Merge: .* a str, not {type(name).__name__}"):
+            Merge(name)
+    with pytest.raises(InvalidArgumentError, match=r"Merge: the mode is one of .*, not 'Copy'"):
+        Merge("grad", "Copy")
+    assert Merge("grad", "copy") == Merge("grad", mode="copy") != Merge("grad")
 
 
 def test_the_mode_of_a_load_may_be_expected(pair, second_device):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple, TypeAlias
 
 import hal
@@ -16,8 +17,11 @@ from hal.flow.virtual import name_of
 
 MergeMode: TypeAlias = Literal["copy", "streaming"]
 
+_MODES: Final = ("copy", "streaming")
 
-class Merge(NamedTuple):
+
+@dataclass(frozen=True, slots=True)
+class Merge:
     """The argument of a routine that a device's merge buffer brings; see `Context.link`.
 
     Attributes
@@ -30,6 +34,11 @@ class Merge(NamedTuple):
 
     name: str
     mode: MergeMode | None = None
+
+    def __post_init__(self) -> None:
+        as_text(self.name, "Merge: the name of what is merged is a str")
+        if self.mode is not None:
+            as_choice(self.mode, _MODES, "Merge: the mode")
 
 
 class _Held(NamedTuple):
@@ -104,7 +113,7 @@ class MergeBuffer:
         parts of it; work recorded with it is refused. Raises as
         `Flow.copy` and `Flow.allocate`; nothing is held then.
         """
-        as_choice(mode, ("copy", "streaming"), "load: mode")
+        as_choice(mode, _MODES, "load: mode")
         self._flow.check_open()
         self._flow.check(source, "load")
         with self._lock:
@@ -146,7 +155,7 @@ class MergeBuffer:
         else:
             self._flow.check(source, "expect")
         if mode is not None:
-            as_choice(mode, ("copy", "streaming"), "expect: mode")
+            as_choice(mode, _MODES, "expect: mode")
         with self._lock:
             held = self._held
             if (

@@ -194,8 +194,7 @@ class Context(Mapping[str, TrackedBuffer]):
         """Return what a name stands for."""
         name = as_text(name, "a name of a context's memory is a str")
         self._check_open()
-        found = self._names.get(name) or self._locals.get(name)
-        if found is not None:
+        if (found := self._names.get(name) or self._locals.get(name)) is not None:
             return found
         has = ", ".join(self) or "no names"
         raise NotFoundError(f"{self.name} has no {shown(name)}; it has: {has}")

@@ -58,9 +58,7 @@ class Step:
     writes: Sequence[str] = ()
 
 
-CallArgument: TypeAlias = (
-    str | Local | Merge
-)  # the first is the name of a parameter that the call gives
+CallArgument: TypeAlias = str | Local | Merge  # a str names a parameter that the call gives
 Find: TypeAlias = Callable[[str], TrackedBuffer | Local]
 
 
