@@ -2,8 +2,10 @@
 
 Most waits are for work that was submitted just now and ends within microseconds, so a waiter
 first asks the event of the operation that it waits for, for 100 microseconds, letting other
-threads run: that needs no registration and no list (`spin_for`). A wait for several asks the
-smallest covering point of every queue that has one. One waiter at a time asks for a queue, its
+threads run: that needs no registration and no list (`spin_for`). If that was in vain, or for
+several, it asks the smallest covering point of every queue that has one, and after 100 microseconds
+it naps in between, for at most a millisecond: a thread that has slept for long is woken later than
+a nap ends. One waiter at a time asks for a queue, its
 *leader*: were there more, they would take the interpreter lock from the one that retires.
 
 Then, or at once if there is nothing to ask, it registers and sleeps at a doorbell of its own until
@@ -46,6 +48,12 @@ _EAGER_TURNS: Final = 4
 A driver's call releases the interpreter lock by itself.
 """
 
+_NAP_SECONDS: Final = 1e-3
+"""How long a waiter asks and naps before it sleeps: from then on it is to cost next to nothing."""
+
+_NAP_PART: Final = 1 / 16
+"""The length of a nap, as part of the wait so far; it is late by half of that on average."""
+
 _NET_SECONDS: Final = 0.1
 """Longest sleep for what is on a stream: after a device error no driver notifies."""
 
@@ -78,16 +86,20 @@ def _spin(step: CallStep, operation: Operation, seconds: float) -> bool:
         if operation._state != ISSUED or operation._retired or queue._leader is not None:
             return False
         step.contexts = queue._contexts
-    _ask_until((operation,), step, seconds, None)
+    _ask_until((operation,), step, 0.0, seconds, None)
     return True
 
 
 def _ask_until(
-    points: Sequence[Operation], step: CallStep, seconds: float, waiter: HostWaiter | None
+    points: Sequence[Operation],
+    step: CallStep,
+    waited: float,
+    seconds: float,
+    waiter: HostWaiter | None,
 ) -> bool:
     """Ask operations until one has ended, the waiter has news, or the time is up; at least once.
 
-    Returns whether there is news.
+    It has `waited` before, and has `seconds` in all. Returns whether there is news.
     """
     ended: Operation | None = None
     answer: Answer = False
@@ -104,12 +116,14 @@ def _ask_until(
             break
         now = sync.monotonic()
         if not turns:
-            begun = now
+            begun = now - waited
         waited = now - begun
         if waited >= seconds:
             break
         turns += 1
-        if turns > _EAGER_TURNS:
+        if waited >= _POLL_SECONDS:
+            sync.nap(min(waited * _NAP_PART, seconds - waited))
+        elif turns > _EAGER_TURNS:
             sync.yield_thread()
     step.calm = False
     step.contexts = ()
@@ -130,7 +144,7 @@ def wait_groups(
 ) -> int | None:
     """Block until all entries of one group are reached and return its index.
 
-    ``spin=False`` if the caller has watched or asked them: it sleeps at once.
+    ``spin=False`` if the caller has watched or asked them for as long as that needs no pause.
     """
     if not groups:
         return None
@@ -189,6 +203,7 @@ class HostWaiter:
     """
 
     __slots__ = (
+        "_asked",
         "_bell",
         "_deadline",
         "_ends",
@@ -198,7 +213,6 @@ class HostWaiter:
         "_is_asleep",
         "_leads",
         "_missing",
-        "_patience",
         "_points",
         "_registered",
         "_unmet",
@@ -206,7 +220,8 @@ class HostWaiter:
 
     def __init__(self, groups: Sequence[Entries], *, spin: bool) -> None:
         self._groups = groups
-        self._patience = _POLL_SECONDS if spin else 0.0  # how long it asks before it sleeps
+        # For how long it has asked or watched since the last news
+        self._asked = 0.0 if spin else _POLL_SECONDS
         self._unmet = [list(entries) for entries in groups]
         self._deadline = math.inf
         # The result of a turn: a failure, else the group that is reached, else what to poll,
@@ -251,15 +266,15 @@ class HostWaiter:
             if is_late or self._index is not None or self._failure is not None:
                 break
             if self._points:
-                seconds = min(self._patience, self._remaining())
-                if not _ask_until(self._points, step, seconds, self):
-                    self._patience = 0.0
+                seconds = min(_NAP_SECONDS, self._asked + self._remaining())
+                if not _ask_until(self._points, step, self._asked, seconds, self):
+                    self._asked = _NAP_SECONDS
                 to_check = False
                 continue
             to_check = True
             if may_sleep:
                 self._sleep(step)
-                self._patience = _POLL_SECONDS
+                self._asked = 0.0
             if not may_sleep or self._is_asleep:
                 is_late = True
                 for entries in self._unmet:
@@ -312,7 +327,7 @@ class HostWaiter:
                 if not self._has_failed():
                     self._index = index
                 return
-        if self._patience and may_sleep:
+        if self._asked < _NAP_SECONDS and may_sleep:
             self._points = self._points_to_ask()
             if self._points:
                 step.contexts = tuple({each._queue._context for each in self._points})
@@ -393,7 +408,7 @@ class HostWaiter:
         bell.clear()  # what rings from now on is news, or notes it before
         for ends in self._ends.values():
             ends.sort(key=_sequence_of, reverse=True)
-        if self._patience and not self._ends:
+        if not self._asked and not self._ends:
             step.calm = True
             bell.spin()
             step.calm = False
