@@ -33,22 +33,6 @@ static PyObject *bucket_of(PyObject *timepoint) {
   return bucket;
 }
 
-static PyObject *new_register(void) {
-  PyObject *made = engine.Waiters->tp_alloc(engine.Waiters, 0);
-  if (!made) return NULL;
-  *slot_of(made, Waiters__buckets) = PyDict_New();
-  *slot_of(made, Waiters__keys) = PyList_New(0);
-  if (!get(made, Waiters__buckets) || !get(made, Waiters__keys)) Py_CLEAR(made);
-  return made;
-}
-
-static PyObject *new_bucket(PyObject *operation, Py_ssize_t index) {
-  PyObject *bucket = PyDict_New(), *number = PyLong_FromSsize_t(index);
-  if (!bucket || !number || PyDict_SetItem(bucket, operation, number) < 0) Py_CLEAR(bucket);
-  Py_XDECREF(number);
-  return bucket;
-}
-
 static PyObject *tuple_of(const unsigned long long *numbers, Py_ssize_t count) {
   PyObject *made = PyTuple_New(count);
   for (Py_ssize_t i = 0; made && i < count; i++) {
@@ -160,11 +144,8 @@ static void register_for(PyObject *operation, PyObject *wait, struct place *plac
     put(timeline, Timeline__recorded, place->registers[index]);
     place->registers[index] = NULL;
   }
-  PyObject *waiters = get(timeline, Timeline__recorded), *key = PyLong_FromLongLong(key_of(wait)), *done = NULL;
-  if (key && !PyDict_SetItem(get(waiters, Waiters__buckets), key, place->buckets[index]))
-    done = PyObject_CallFunctionObjArgs(engine.heappush, get(waiters, Waiters__keys), key, NULL);
-  if (!done) PyErr_Clear();
-  Py_XDECREF(done);
+  PyObject *key = PyLong_FromLongLong(key_of(wait));
+  if (!key || !add_bucket(get(timeline, Timeline__recorded), key, place->buckets[index])) PyErr_Clear();
   Py_XDECREF(key);
 }
 

@@ -111,6 +111,11 @@ static inline bool is_held_back(PyObject *operation) {
 
 /* ---- registers.c: under the lock ---- */
 
+/* Make a register, or a bucket of one waiter, and add that. NULL or false with an exception. */
+PyObject *new_register(void);
+PyObject *new_bucket(PyObject *waiter, Py_ssize_t index);
+bool add_bucket(PyObject *waiters, PyObject *key, PyObject *bucket);
+
 /* Return whether only threads wait for at most a value, and with `with_operations` operations; and tell the threads. */
 bool may_tell(PyObject *waiters, long long value, bool with_operations);
 void tell(PyObject *waiters, long long value, struct drops *drops);

@@ -102,6 +102,63 @@ bool want(PyObject *operation) {
   return false;
 }
 
+PyObject *new_register(void) {
+  PyObject *made = engine.Waiters->tp_alloc(engine.Waiters, 0);
+  if (!made) return NULL;
+  *slot_of(made, Waiters__buckets) = PyDict_New();
+  *slot_of(made, Waiters__keys) = PyList_New(0);
+  if (!get(made, Waiters__buckets) || !get(made, Waiters__keys)) Py_CLEAR(made);
+  return made;
+}
+
+PyObject *new_bucket(PyObject *waiter, Py_ssize_t index) {
+  PyObject *bucket = PyDict_New(), *position = PyLong_FromSsize_t(index);
+  if (!bucket || !position || PyDict_SetItem(bucket, waiter, position) < 0) Py_CLEAR(bucket);
+  Py_XDECREF(position);
+  return bucket;
+}
+
+bool add_bucket(PyObject *waiters, PyObject *key, PyObject *bucket) {
+  if (PyDict_SetItem(get(waiters, Waiters__buckets), key, bucket) < 0) return false;
+  PyObject *done = PyObject_CallFunctionObjArgs(engine.heappush, get(waiters, Waiters__keys), key, NULL);
+  Py_XDECREF(done);
+  return done;
+}
+
+/* Register a thread that counts what it waits for, unless it is there; false if that is not the plain case. */
+static bool watch(PyObject *thread, PyObject *timepoint) {
+  PyObject *timeline = get(timepoint, Timepoint__semaphore), *registered = get(thread, HostWaiter__registered);
+  long long value = number(timepoint, Timepoint__value);
+  if (!is_none(timeline, Timeline__failure) || number(timeline, Timeline__value) >= value || value > MOST_VALUE)
+    return false;
+  if (covering(timeline, value)) return false; /* the thread asks that */
+  if (is_none(timeline, Timeline__reached)) {
+    PyObject *made = new_register();
+    if (!made) return false;
+    put(timeline, Timeline__reached, made);
+  }
+  PyObject *waiters = get(timeline, Timeline__reached), *key = PyLong_FromLongLong(2 * value);
+  PyObject *bucket = key ? PyDict_GetItemWithError(get(waiters, Waiters__buckets), key) : NULL;
+  bool is_there = bucket && PyDict_GetItemWithError(bucket, thread);
+  if (key && !bucket && (bucket = new_bucket(thread, PyList_GET_SIZE(registered)))) {
+    is_there = !PyList_Append(registered, timepoint) && add_bucket(waiters, key, bucket);
+    if (is_there) put(thread, HostWaiter__missing, PyLong_FromLongLong(number(thread, HostWaiter__missing) + 1));
+    Py_DECREF(bucket);
+  }
+  Py_XDECREF(key);
+  return is_there;
+}
+
+PyObject *watch_each(PyObject *module, PyObject *args) {
+  (void)module;
+  PyObject *thread, *entries;
+  Py_ssize_t next, end;
+  if (!PyArg_ParseTuple(args, "O!O!nn", engine.HostWaiter, &thread, &PyList_Type, &entries, &next, &end)) return NULL;
+  while (next < end && next < PyList_GET_SIZE(entries) && watch(thread, PyList_GET_ITEM(entries, next))) next++;
+  PyErr_Clear();
+  return PyLong_FromSsize_t(next);
+}
+
 bool find_waiting(PyObject *timeline, long long value, struct waiting *found) {
   PyObject *waiters = get(timeline, Timeline__recorded), *index;
   Py_ssize_t position = 0;

@@ -85,6 +85,7 @@
   X(HostWaiter, _bell)                                                                             \
   X(HostWaiter, _is_asleep)                                                                        \
   X(HostWaiter, _missing)                                                                          \
+  X(HostWaiter, _registered)                                                                       \
   X(Event, count)                                                                                  \
   X(Event, due)                                                                                    \
   X(Event, handle)                                                                                 \

@@ -377,6 +377,10 @@ enum answer submission_wait_shortcut(PyObject *const *, Py_ssize_t, PyObject *, 
 /* release(semaphore, value): issue operations that wait for a value that is recorded or reached. */
 PyObject *release_some(PyObject *module, PyObject *args);
 
+/* watch(thread, entries, next, end): register a thread for entries of a list, under the lock, up to one that is left to
+ * the Python engine; its place. */
+PyObject *watch_each(PyObject *module, PyObject *args);
+
 /* retire(operation): retire an operation whose event is complete; false if the Python engine is to. */
 PyObject *retire_through(PyObject *module, PyObject *operation);
 

@@ -188,9 +188,10 @@ def case_what_is_cancelled_holds_nobody_up_q7(device):
 def case_a_signal_wakes_who_sleeps_without_python_s6(device):
     """A thread that waits for one value, and one that waits for many; not before the last."""
     first, second = hal.create_semaphore(), hal.create_semaphore()
+    twice = (first.at(1), second.at(1), first.at(1))
     threads = [
         threading.Thread(target=first.wait, args=(1, 30)),
-        threading.Thread(target=hal.wait_all, args=((first.at(1), second.at(1)), 30)),
+        threading.Thread(target=hal.wait_all, args=(twice, 30)),
     ]
     for each in threads:
         each.start()

@@ -139,6 +139,10 @@ class Waiters:
         """Register an operation, once per value."""
         self._add(value << 1 | 1, operation, index)
 
+    def has_watcher(self, value: int, watcher: Watcher) -> bool:
+        """Return whether a watcher is registered for a value."""
+        return watcher in self._buckets.get(value << 1, ())
+
     def discard(self, value: int, waiter: object) -> bool:
         """Remove a watcher or an operation; return whether it was there."""
         for key in (value << 1, value << 1 | 1):

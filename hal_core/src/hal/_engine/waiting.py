@@ -25,7 +25,7 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import Final, SupportsFloat, TypeAlias
 
-from hal._base import sync
+from hal._base import speedups, sync
 from hal._base.failures import fresh
 from hal._engine import explain, progress, steps, timelines
 from hal._engine.notifier import Notifier
@@ -345,12 +345,18 @@ class HostWaiter:
         counting = len(self._unmet) == 1 and len(self._unmet[0]) > 1
         # Woken by the last notice; until all are registered, registration counts as one more.
         self._missing = 1 if counting else 0
-        known: set[tuple[Timeline, int]] | None = set() if counting else None
         left = _HOLD
         for entries in self._unmet:
-            for timepoint in entries:
-                self._register(timepoint, known, work)
-                left -= 1
+            position = 0
+            while position < len(entries):
+                if counting and speedups.module is not None:
+                    start = position
+                    position = speedups.module.watch(self, entries, start, start + left)
+                    left -= position - start
+                if left and position < len(entries):
+                    self._register(entries[position], counting, work)
+                    position += 1
+                    left -= 1
                 if not left:
                     yield False
                     left = _HOLD
@@ -445,32 +451,29 @@ class HostWaiter:
         progress.drain(step)
         return asked
 
-    def _register(
-        self, timepoint: Timepoint, known: set[tuple[Timeline, int]] | None, work: Work
-    ) -> None:
+    def _register(self, timepoint: Timepoint, counting: bool, work: Work) -> None:  # noqa: FBT001 - internal
         """Register for an entry, or note that there is news; under the lock.
 
-        Those in `known`, if given, are counted, each once.
+        If the thread is `counting`, once for each value.
         """
         timeline, value = timepoint._semaphore, timepoint._value
         if timeline._failure is not None:
             self._wake(work)
             return
         if timeline._value >= value:
-            if known is None:
+            if not counting:
                 self._wake(work)
             return
-        if known is not None:
-            if (timeline, value) in known:
+        if counting:
+            if timeline._reached is not None and timeline._reached.has_watcher(value, self):
                 return
-            known.add((timeline, value))
             self._missing += 1
         position = len(self._registered)
         self._registered.append(timepoint)
         operation = timeline._covering(value)
         if operation is not None:
             self._ends.setdefault(operation._queue, []).append(operation)
-        if operation is not None or known is not None:
+        if operation is not None or counting:
             timeline._until_reached().watch(value, self, position)
         else:
             timeline._until_recorded().watch(value, self, position)
