@@ -2,13 +2,14 @@
  *
  * `__slots__` gives a class `PyType_GenericAlloc` and a destructor that suits every class. For the objects of a
  * pair of alloca and dealloca these two take as many instructions as all that hal does. So a few objects that have
- * ended are kept, as Python keeps tuples and floats, and the next ones are made of them. A subclass has its own of
+ * ended are kept, as Python keeps tuples and floats, and the next ones are made of them: as many as a step of a program
+ * has at once, since each new one brings the collector's next run nearer. A subclass has its own of
  * both, and Python calls the destructor here for the part that it inherits.
  *
  * The rejected alternative, classes in C, would have every method and docstring of theirs here, too. */
 #include "speedups.h"
 
-enum { CLASS_COUNT = 6, MOST_KEPT = 256 };
+enum { CLASS_COUNT = 6, MOST_KEPT = 1024 };
 
 /* A class, and objects of it that have ended: they are untracked, and all their slots are empty. */
 static struct shelf {
