@@ -1,13 +1,12 @@
 """A group over MPI: one thread makes its calls, in the order of the group.
 
-Before a collective the ranks exchange headers. A rank that waits too long asks the others where
-they are: those that are in an operation of the group answer, so that the others are known. An error
-is told to all.
+Before a collective the ranks exchange headers, so all have come when its data moves. A rank that
+waits too long for them asks the others where they are: those that are in an operation of the group
+answer, so that the others are known. An error is told to all.
 """
 
 from __future__ import annotations
 
-import os
 import queue
 import threading
 import time
@@ -78,7 +77,6 @@ class MpiGroup(NativeGroup):
         self._hearing = threading.Lock()
         self._heard = 0.0  # when it last looked for messages
         self._told: list[object] = []  # messages that may be on their way
-        self._checks = os.environ.get("HAL_MPI_CHECK", "1") != "0"
 
     @property
     def rank(self) -> int:
@@ -175,10 +173,7 @@ class MpiGroup(NativeGroup):
     def _collective(self, work: Collective) -> None:
         step = work.step
         self._begun = step.number
-        if self._checks or step.kind == "barrier":
-            self._agree(step)
-        else:
-            self._records[self.rank].append(str(step))
+        self._agree(step)
         if not step.elements or work.dtype is None:
             return
         if step.op:
@@ -207,7 +202,7 @@ class MpiGroup(NativeGroup):
         is_same = wide_type(dtype) == dtype
         if step.kind == "reduce_scatter":
             array = np.empty(step.elements, given.dtype)
-            self._wait(self._comm.reduce_scatter(given, array, step.op))
+            self._comm.reduce_scatter(given, array, step.op)
         else:
             # Where the result belongs if nothing has to be converted, else in memory of its own
             array = np.empty_like(given)
@@ -215,9 +210,9 @@ class MpiGroup(NativeGroup):
                 array = target.read().view(dtype)
             if step.kind == "reduce":
                 result = None if target is None else array
-                self._wait(self._comm.reduce(given, result, step.op, step.root))
+                self._comm.reduce(given, result, step.op, step.root)
             else:
-                self._wait(self._comm.all_reduce(given, array, step.op))
+                self._comm.all_reduce(given, array, step.op)
         if target is None:
             return
         if step.op == "average":
@@ -232,15 +227,15 @@ class MpiGroup(NativeGroup):
         if step.kind == "broadcast":
             if given is not None and given.ctypes.data != array.ctypes.data:
                 np.copyto(array, given)
-            self._wait(self._comm.broadcast(array, step.root))
+            self._comm.broadcast(array, step.root)
         elif step.kind == "all_gather":
             assert given is not None  # noqa: S101
             place = self.rank * given.size
             is_in_place = array[place : place + 1].ctypes.data == given.ctypes.data
-            self._wait(self._comm.all_gather(None if is_in_place else given, array))
+            self._comm.all_gather(None if is_in_place else given, array)
         else:
             assert given is not None  # noqa: S101
-            self._wait(self._comm.all_to_all(given, array))
+            self._comm.all_to_all(given, array)
         target.write(array)
 
     # Failure
