@@ -90,6 +90,7 @@ static bool make(struct place *place, const struct issue *self, const struct nat
   for (Py_ssize_t i = 0; is_made && i < PyTuple_GET_SIZE(self->waits); i++) {
     PyObject *wait = PyTuple_GET_ITEM(self->waits, i);
     if (Py_TYPE(wait) != engine.Timepoint) return false; /* a submission's semaphore is made when it is needed */
+    if (number(wait, Timepoint__value) > MOST_VALUE) return false;
     if (!is_unmet(wait) || bucket_of(wait)) continue;
     place->buckets[i] = new_bucket(self->operation, i);
     is_made = place->buckets[i];
@@ -112,8 +113,7 @@ static void drop(struct place *place) {
 static bool may_register(const struct issue *self, const struct place *place, Py_ssize_t index, bool *is_held) {
   PyObject *wait = PyTuple_GET_ITEM(self->waits, index), *timeline = get(wait, Timepoint__semaphore);
   long long value = number(wait, Timepoint__value);
-  if (!is_none(timeline, Timeline__failure) || value > MOST_VALUE || waits_for_itself(self, timeline, value))
-    return false;
+  if (!is_none(timeline, Timeline__failure) || waits_for_itself(self, timeline, value)) return false;
   for (Py_ssize_t i = 0; i < index; i++)
     if (get(PyTuple_GET_ITEM(self->waits, i), Timepoint__semaphore) == timeline) return false;
   *is_held = is_unmet(wait);

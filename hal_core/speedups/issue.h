@@ -8,7 +8,7 @@
 
 #include "speedups.h"
 
-enum { MOST_WAITS = 16, MOST_SIGNALS = 8 };
+enum { MOST_WAITS = 16, MOST_SIGNALS = 8, MOST_BITS = 62 };
 
 /* Values whose keys in a register fit. */
 #define MOST_VALUE (LLONG_MAX / 2 - 1)
@@ -17,7 +17,7 @@ enum { MOST_WAITS = 16, MOST_SIGNALS = 8 };
 struct waiting {
   PyObject *waiters, *key, *bucket;
   PyObject *operation; /* NULL: others wait there */
-  long long bit;       /* of the wait among the operation's */
+  long long bit;       /* of the wait among the operation's, if it is one of the first MOST_BITS; else 0 */
 };
 
 /* What is made before the lock is taken, and what is found out under it. */

@@ -40,19 +40,26 @@ static bool are_threads(PyObject *bucket) {
   return true;
 }
 
-/* `may_tell` in the heap from `index` down: there may be many keys above `last`. */
-static bool may_tell_below(PyObject *waiters, Py_ssize_t index, long long last, bool with_operations) {
+/* How many keys are told of one value. Each may be dropped later, and `struct drops` has room for so many. */
+enum { MOST_TOLD = 64 };
+_Static_assert(MOST_DROPS / 2 > (MOST_SIGNALS + 2) * MOST_TOLD + 128, "an operation tells more than can be dropped");
+
+/* `may_tell` in the heap from `index` down, where at most `*room` keys are left to tell: there may be many keys above
+ * `last`. */
+static bool may_tell_below(PyObject *waiters, Py_ssize_t index, long long last, bool with_operations, int *room) {
   PyObject *keys = get(waiters, Waiters__keys), *bucket;
   if (index >= PyList_GET_SIZE(keys) || key_at(keys, index) > last) return true;
+  if (!(*room)--) return false;
   if (key_at(keys, index) & 1 ? !with_operations : (bucket = bucket_at(waiters, index)) && !are_threads(bucket))
     return false;
-  return may_tell_below(waiters, 2 * index + 1, last, with_operations) &&
-         may_tell_below(waiters, 2 * index + 2, last, with_operations);
+  return may_tell_below(waiters, 2 * index + 1, last, with_operations, room) &&
+         may_tell_below(waiters, 2 * index + 2, last, with_operations, room);
 }
 
 bool may_tell(PyObject *waiters, long long value, bool with_operations) {
   if (waiters == Py_None || !PyDict_GET_SIZE(get(waiters, Waiters__buckets))) return true;
-  return value <= MOST_VALUE && may_tell_below(waiters, 0, 2 * value + 1, with_operations);
+  int room = MOST_TOLD;
+  return value <= MOST_VALUE && may_tell_below(waiters, 0, 2 * value + 1, with_operations, &room);
 }
 
 /* What `Doorbell.ring` does. It blocks nobody, and runs no code. */
@@ -167,7 +174,7 @@ bool find_waiting(PyObject *timeline, long long value, struct waiting *found) {
   *found = (struct waiting){.waiters = waiters, .key = PyList_GET_ITEM(get(waiters, Waiters__keys), 0)};
   found->bucket = bucket_at(waiters, 0);
   if (key & 1 && PyDict_Next(found->bucket, &position, &found->operation, &index))
-    found->bit = 1LL << integer(index);
+    found->bit = integer(index) < MOST_BITS ? 1LL << integer(index) : 0;
   return true;
 }
 

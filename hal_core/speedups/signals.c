@@ -41,7 +41,6 @@ static bool read_pending(PyObject *operation, struct native_call *call) {
 }
 
 /* What becomes of an operation that is released. */
-enum { MOST_BITS = 62 }; /* waits */
 enum turn { NOBODY, UNUSUAL, STANDS, NEXT };
 
 /* Find the next operation that a timeline releases; under the lock. */

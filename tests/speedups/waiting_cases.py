@@ -60,6 +60,24 @@ def case_two_threads_answer_each_other_s2(device):
     assert (there.query(), back.query()) == (rounds, rounds)
 
 
+def case_one_value_ends_a_wait_for_thousands_s6(device):
+    """Of a semaphore's signal on the host, and of an operation's: more than C tells by itself."""
+    buffer, many = warm(device), 5000
+    for signal_all in (
+        lambda semaphore: semaphore.signal(many),
+        lambda semaphore: device.queue.fill(buffer, 1, signal=(semaphore.at(many),)),
+    ):
+        semaphore, begun = hal.create_semaphore(), threading.Event()
+        entries = [semaphore.at(value) for value in range(1, many + 1)]
+        with mock.patch.object(sync.Doorbell, "clear", begun.set):  # it has registered for all
+            waiter = threading.Thread(target=hal.wait_all, args=(entries, 60))
+            waiter.start()
+            assert begun.wait(30)
+        signal_all(semaphore)
+        waiter.join(60)
+        assert semaphore.query() == many
+
+
 def case_a_value_of_another_process_takes_no_step_of_python_s2(device):
     """Signalled on the one side, taken over on the other: by C, as any signal."""
     here = hal.create_semaphore(shareable=True)
