@@ -249,6 +249,27 @@ def test_no_sleeper_relies_on_a_notification_behind_a_later_one_s6(open_probe, l
     assert probe.calls["notify"] == 1
 
 
+def test_no_sleeper_relies_on_a_notification_of_an_earlier_operation_s6(
+    open_probe, latch, slept, monkeypatch
+):
+    """S6: a wait that ran out leaves its doorbell armed; the next one to sleep there waits on."""
+    monkeypatch.setattr(waiting, "_NET_SECONDS", math.inf)  # nothing else would wake it
+    device, probe = open_probe()
+    buffer, second = device.allocate(16), Latch()
+    for held in (latch, second):
+        probe.hold(held)
+    early, late = (device.queue.fill(buffer, value) for value in (1, 2))
+    with pytest.raises(DeadlineExceededError):
+        early.wait(0.01)
+    assert slept.get(timeout=LIMIT) <= 0.01
+    last = Running(late.wait)
+    assert slept.get(timeout=LIMIT) == math.inf
+    latch.open()
+    assert slept.get(timeout=LIMIT) == math.inf  # it was rung for, and sleeps again
+    second.open()
+    last.result()
+
+
 def test_ctrl_c_leaves_no_half_armed_notification_s6(open_probe, latch):
     """S6, O3: it comes while the waiter is in the native call; the next one arms anew."""
     device, probe = open_probe()

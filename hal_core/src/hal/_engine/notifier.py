@@ -53,15 +53,17 @@ class Notifier:
     def arm(self, operation: Operation, bell: sync.Doorbell, most: int, step: CallStep) -> bool:
         """Have `bell` rung once an issued operation has ended; return whether it will be.
 
-        Not if `most` are armed. No lock held.
+        Not if `most` are armed, nor `bell` for an earlier one: it rings for that first, and more of
+        them would fill the stream. No lock held.
         """
         with timelines.lock:
             queue, sequence = operation._queue, operation._sequence
             if operation._retired or queue._dead or self.arming is not None:
                 return False
             first, bells = queue._ring[0]._sequence, self._bells
-            if first <= bells.get(bell, 0) <= sequence:
-                return True
+            last = bells.get(bell, 0)
+            if first <= last <= sequence:
+                return last == sequence
             _prune(bells, first)
             if len(bells) >= most or (self._stream and self.armed > sequence):
                 return False
