@@ -3,8 +3,8 @@
  * `__slots__` gives a class `PyType_GenericAlloc` and a destructor that suits every class. For the objects of a
  * pair of alloca and dealloca these two take as many instructions as all that hal does. So a few objects that have
  * ended are kept, as Python keeps tuples and floats, and the next ones are made of them: as many as a step of a program
- * has at once, since each new one brings the collector's next run nearer. A subclass has its own of
- * both, and Python calls the destructor here for the part that it inherits.
+ * has at once, since each new one brings the collector's next run nearer. A subclass has
+ * an allocator and a destructor of its own, and Python calls the destructor here for the part that it inherits.
  *
  * The rejected alternative, classes in C, would have every method and docstring of theirs here, too. */
 #include "speedups.h"
@@ -54,7 +54,7 @@ static void end(PyObject *self) {
     if (base->tp_weaklistoffset) PyObject_ClearWeakRefs(self);
     PyObject **slot = (PyObject **)(self + 1), **last = (PyObject **)((char *)self + base->tp_basicsize);
     for (; slot < last; slot++) Py_CLEAR(*slot);
-    /* What has been finalised would not be so again. */
+    /* Python runs the finaliser of an object once: whatever is made of this one would end without. */
     if (base == type && shelf->count < MOST_KEPT && !PyObject_GC_IsFinalized(self)) {
       shelf->kept[shelf->count++] = self;
     } else {
@@ -81,6 +81,7 @@ int recycle_objects(void) {
       {engine.Submission, SLOT_COUNT}, {engine.Transient, Storage__lease}, {engine.Buffer, SLOT_COUNT},
       {engine.Block, SLOT_COUNT},      {engine.BlockLease, SLOT_COUNT},         {engine.Timepoint, SLOT_COUNT},
   };
+  if (shelves[0].type) return 0; /* hal is imported again: objects of the first classes may be alive */
   for (int i = 0; i < CLASS_COUNT; i++)
     if (take_over(i, classes[i].type, classes[i].released) < 0) return -1;
   return 0;

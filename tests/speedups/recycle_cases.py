@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import subprocess
 import sys
 import weakref
 from unittest import mock
@@ -123,6 +124,31 @@ def case_a_long_chain_ends_without_a_deep_stack(device):
     del submission, following
     assert watch() is None
     device.queue.fill(buffer, 1).wait(30)
+
+
+AGAIN = """
+import sys
+import hal
+device = hal.create_device("cpu")
+buffer, semaphore = device.allocate(64), hal.create_semaphore()
+ended = [semaphore.at(value) for value in range(50)] + [device.queue.fill(buffer, 1)]
+device.wait_idle(30)
+for name in [name for name in sys.modules if name.partition(".")[0] == "hal"]:
+    del sys.modules[name]
+import hal as other
+assert other.Timepoint is not hal.Timepoint
+del ended, buffer
+assert type(other.create_semaphore().at(1)) is other.Timepoint
+assert type(semaphore.at(1)) is hal.Timepoint
+"""
+
+
+def case_objects_of_classes_that_are_imported_again_end_as_before(device):
+    """As a tool does that reloads a program: classes of both imports are alive."""
+    done = subprocess.run(
+        [sys.executable, "-c", AGAIN], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 if __name__ == "__main__":
