@@ -1,7 +1,7 @@
 /* Have an operation stand in line whose waits are not all recorded (`hal._engine.backlog`, "stand_in_line"). */
 #include "issue.h"
 
-/* What that takes, made before the lock is taken. */
+/* What an operation takes to stand in line, made before the lock is taken. */
 struct place {
   PyObject *arguments, *resources;
   PyObject *registers[MOST_WAITS], *buckets[MOST_WAITS]; /* of waits whose timelines have none; else NULL */
@@ -124,10 +124,10 @@ static bool may_register(const struct issue *self, const struct place *place, Py
   return get(other, StreamQueue__domain) == get(self->queue, StreamQueue__domain);
 }
 
-/* Return whether an operation that waits for nothing is to be issued by who issues what stands before it. */
+/* Return whether an operation that waits for nothing is to be issued by the thread that issues those before it. */
 static bool is_behind(PyObject *queue) {
   if (!is_true(queue, StreamQueue__ordered)) return false;
-  if (!is_none(queue, StreamQueue__issuing)) return true; /* who has the baton looks again */
+  if (!is_none(queue, StreamQueue__issuing)) return true; /* the thread that has the baton looks again */
   PyObject *first = entry_of(get(queue, StreamQueue__backlog), 0);
   return first && is_held_back(first);
 }

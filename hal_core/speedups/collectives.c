@@ -97,7 +97,7 @@ static bool may_line_up(struct effect *effect, const struct issue *issue) {
 static void line_up(struct effect *effect, PyObject *operation, struct drops *drops) {
   struct turn *self = (struct turn *)effect;
   PyObject *group = self->group, *launch = self->launch, *flights = get(group, Group__flights), *first;
-  while (drops->count < MOST_DROPS && (first = entry_of(flights, 0)) && Py_TYPE(first) == engine.GroupLaunch &&
+  while (drops->count < MOST_DROPS / 2 && (first = entry_of(flights, 0)) && Py_TYPE(first) == engine.GroupLaunch &&
          get(get(first, GroupLaunch_submission), Operation__state) == engine.done)
     drop_later(drops, pop_first(flights));
   Py_SETREF(((PyListObject *)self->line)->ob_item[0], Py_NewRef(self->number));

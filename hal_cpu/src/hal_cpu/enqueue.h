@@ -89,7 +89,7 @@ EXPORT int hal_cpu_query_event(void *event) {
   return has_fault(event_slot(found), found >> 16) ? EFAULT : 0;
 }
 
-/* Have a plain function called when the event's last record has completed; it makes no call of ours. */
+/* Have a plain function called when the event's last record has completed. It must not call this runtime. */
 EXPORT int hal_cpu_notify_event(uint64_t event, void (*function)(void *), void *argument) {
   uint64_t found = atomic_load_explicit(&events[event], memory_order_relaxed);
   return notify_at((uint32_t)event_slot(found), found >> 16, function, argument);

@@ -9,12 +9,14 @@ a nap ends. One waiter at a time asks for a queue, its
 *leader*: were there more, they would take the interpreter lock from the one that retires.
 
 Then, or at once if there is nothing to ask, it registers and sleeps at a doorbell of its own until
-that rings or its time is up: sleeping costs nothing. Who signals on the host rings it, and for what
-is on a stream the driver does: the waiter has itself notified of what ends next on each queue, and
-retires that itself. The progress thread in between would be a second thread to be woken, which
-costs 20 microseconds on an idle processor, and ten times that on a virtual machine; it is left what
-the notify stream of a queue does not take. The condition is always "failed, or reached",
-never the event alone, which may have been recorded again for others.
+that rings or its time is up: sleeping costs nothing. A thread that signals on the host rings it.
+For work on a stream the driver does, when the next operation of each queue has ended, and the
+waiter retires that itself. The progress thread in between would be a second thread to be woken,
+which costs 20 microseconds on an idle processor, and ten times that on a virtual machine; it serves
+only the waiters whose doorbells a driver does not take.
+
+The condition is always "failed, or reached", never the event alone, which may have been recorded
+again for others.
 
 A wait for many entries looks at them, registers and leaves in short holds of the lock.
 """
