@@ -116,6 +116,14 @@ static PyObject *find(PyObject *self, PyObject *name) {
   return PyObject_GetAttr(((struct shortcut *)self)->function, name);
 }
 
+/* pydoc looks the docstring up as `object` does, past `find`. */
+static PyObject *docstring(PyObject *self, void *unused) {
+  (void)unused;
+  return PyObject_GetAttrString(((struct shortcut *)self)->function, "__doc__");
+}
+
+static PyGetSetDef computed[] = {{"__doc__", docstring, NULL, NULL, NULL}, {NULL, NULL, NULL, NULL, NULL}};
+
 static PyObject *repr(PyObject *self) {
   return PyObject_Repr(((struct shortcut *)self)->function);
 }
@@ -153,5 +161,6 @@ PyTypeObject shortcut_type = {
     .tp_repr = repr,
     .tp_members = members,
     .tp_methods = methods,
+    .tp_getset = computed,
     .tp_weaklistoffset = offsetof(struct shortcut, weak_references),
 };
