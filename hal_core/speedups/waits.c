@@ -44,6 +44,7 @@ enum answer at_shortcut(PyObject *const *args, Py_ssize_t count, PyObject *names
 }
 
 static const double poll_seconds = 100e-6; /* as hal._engine.waiting has it */
+static const double nap_seconds = 10e-3;   /* how long a submission is asked, with naps between */
 static const double watch_seconds = 50e-6;  /* as hal._base.sync.Gate.spin */
 enum { EAGER_TURNS = 4 };
 
@@ -53,16 +54,29 @@ static double now(void) {
   return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
 }
 
-/* Ask an operation's event until it is complete and retired, for 100 microseconds at the most; `*is_late` if
- * that was in vain. The interpreter lock is let go between two questions, not while one is asked: then no
- * other thread can destroy the event meanwhile. RAISED if a signal handler raises. */
-static enum answer spin(PyObject *operation, double seconds, bool *is_late) {
+/* How long to nap after so long a wait. A nap ends 50 microseconds late by itself, and what it costs is 5 per cent of
+ * that. */
+static double nap_after(double waited) {
+  static const double shortest = 50e-6, part = 1.0 / 32;
+  return waited * part > shortest ? waited * part : shortest;
+}
+
+static void nap(double seconds) {
+  nanosleep(&(struct timespec){.tv_nsec = (long)(seconds * 1e9)}, NULL);
+}
+
+/* Ask an operation's event until it is complete and retired, for so many seconds; `*late` is how long if that was in
+ * vain. After 100 microseconds there are naps between, where a driver's notification of a sleeping thread comes later
+ * (130 to 300 microseconds on an H100); elsewhere it ends then. The interpreter lock is let go between two
+ * questions, not while one is asked: then no other thread can destroy the event meanwhile. RAISED if a signal
+ * handler raises. */
+static enum answer spin(PyObject *operation, double seconds, double *late) {
   PyObject *queue = get(operation, Operation__queue);
   if (get(operation, Operation__state) != engine.issued) return NOT_MINE;
   if (!is_none(queue, StreamQueue__leader)) return NOT_MINE; /* another thread asks for all */
   enum answer answer = NOT_MINE;
   Py_INCREF(operation);
-  double end = 0;
+  double begun = 0, waited = 0;
   for (int turn = 0;; turn++) {
     if (is_true(operation, Operation__retired)) {
       answer = TAKEN;
@@ -85,15 +99,22 @@ static enum answer spin(PyObject *operation, double seconds, bool *is_late) {
     /* From now on the event is asked: a driver may do more to ask a stream. */
     if (!turn && !settle(get(operation, Operation__event))) break;
     double time = now();
-    if (!turn) end = time + seconds;
-    *is_late = time >= end;
-    if (*is_late) break;
+    if (!turn) begun = time;
+    waited = time - begun;
+    if (waited >= seconds || (waited >= poll_seconds && !calls->query_stream)) {
+      *late = waited > 0 ? waited : poll_seconds;
+      break;
+    }
     if (PyErr_CheckSignals()) {
       answer = RAISED;
       break;
     }
     Py_BEGIN_ALLOW_THREADS
-    if (turn >= EAGER_TURNS) sched_yield();
+    if (waited >= poll_seconds) {
+      nap(nap_after(waited));
+    } else if (turn >= EAGER_TURNS) {
+      sched_yield();
+    }
     Py_END_ALLOW_THREADS
   }
   Py_DECREF(operation);
@@ -157,9 +178,9 @@ static bool watch(PyObject *timeline, long long value, double seconds) {
   return is_late;
 }
 
-/* Read a time-out: at most 100 microseconds of it are spent here. */
-static bool read_timeout(PyObject *given, double *seconds) {
-  *seconds = poll_seconds;
+/* Read a time-out, of which at most so much is spent here. */
+static bool read_timeout(PyObject *given, double most, double *seconds) {
+  *seconds = most;
   if (!given || given == Py_None) return true;
   double value;
   long long whole;
@@ -177,7 +198,7 @@ static bool read_timeout(PyObject *given, double *seconds) {
 
 /* Read (self[, value][, timeout]); the time-out is NULL if there is none. */
 static bool read_wait(PyObject *const *args, Py_ssize_t count, PyObject *names, Py_ssize_t needed,
-                      PyObject **given, double *seconds) {
+                      double most, PyObject **given, double *seconds) {
   PyObject *timeout = NULL;
   static const int known[] = {NAME_timeout};
   if (count < needed || count > needed + 1) return false;
@@ -187,15 +208,15 @@ static bool read_wait(PyObject *const *args, Py_ssize_t count, PyObject *names, 
     timeout = args[needed];
   }
   *given = timeout;
-  return read_timeout(timeout, seconds);
+  return read_timeout(timeout, most, seconds);
 }
 
 /* spin_for_operation(operation, timeout), and spin_for(semaphore, value, timeout) */
 enum answer spin_shortcut(PyObject *const *args, Py_ssize_t count, PyObject *names, PyObject **result) {
   double seconds;
   long long value;
-  bool is_late = false;
-  if (names || count < 2 || count > 3 || !read_timeout(args[count - 1], &seconds)) return NOT_MINE;
+  double late = 0;
+  if (names || count < 2 || count > 3 || !read_timeout(args[count - 1], poll_seconds, &seconds)) return NOT_MINE;
   PyObject *operation = args[0];
   if (count == 3) {
     if (!PyObject_TypeCheck(args[0], engine.Timeline) || !small_int(args[1], &value) || value < 0) return NOT_MINE;
@@ -206,14 +227,17 @@ enum answer spin_shortcut(PyObject *const *args, Py_ssize_t count, PyObject *nam
     }
   }
   if (Py_TYPE(operation) != engine.Submission) return NOT_MINE;
-  enum answer answer = spin(operation, seconds, &is_late);
-  *result = is_late || answer == TAKEN ? Py_NewRef(Py_True) : NULL;
-  return is_late ? TAKEN : answer;
+  enum answer answer = spin(operation, seconds, &late);
+  *result = late || answer == TAKEN ? Py_NewRef(Py_True) : NULL;
+  return late ? TAKEN : answer;
 }
 
-/* Have Python wait for a semaphore or a submission, without asking or watching again. */
-static enum answer sleep_for(PyObject *waited, PyObject *value, PyObject *timeout, PyObject **result) {
-  *result = PyObject_CallFunctionObjArgs(engine.sleep, waited, value, timeout ? timeout : Py_None, NULL);
+/* Have Python wait for a semaphore or a submission, which was watched or asked for so many seconds. */
+static enum answer sleep_for(PyObject *waited, PyObject *value, PyObject *timeout, double late, PyObject **result) {
+  PyObject *asked = PyFloat_FromDouble(late);
+  if (!asked) return RAISED;
+  *result = PyObject_CallFunctionObjArgs(engine.sleep, waited, value, timeout ? timeout : Py_None, asked, NULL);
+  Py_DECREF(asked);
   return *result ? TAKEN : RAISED;
 }
 
@@ -222,12 +246,12 @@ enum answer submission_wait_shortcut(PyObject *const *args, Py_ssize_t count, Py
                                      PyObject **result) {
   double seconds;
   PyObject *timeout;
-  if (!read_wait(args, count, names, 1, &timeout, &seconds)) return NOT_MINE;
+  if (!read_wait(args, count, names, 1, nap_seconds, &timeout, &seconds)) return NOT_MINE;
   PyObject *operation = args[0];
   if (Py_TYPE(operation) != engine.Submission) return NOT_MINE;
-  bool is_late = false;
-  if (get(operation, Operation__state) != engine.done && spin(operation, seconds, &is_late) == RAISED) return RAISED;
-  if (is_late) return sleep_for(operation, engine.zero, timeout, result);
+  double late = 0;
+  if (get(operation, Operation__state) != engine.done && spin(operation, seconds, &late) == RAISED) return RAISED;
+  if (late) return sleep_for(operation, engine.zero, timeout, late, result);
   if (get(operation, Operation__state) != engine.done) return NOT_MINE;
   *result = Py_NewRef(Py_None);
   return TAKEN;
@@ -238,15 +262,15 @@ enum answer wait_shortcut(PyObject *const *args, Py_ssize_t count, PyObject *nam
   double seconds;
   long long value;
   PyObject *timeline = args[0], *timeout;
-  if (!read_wait(args, count, names, 2, &timeout, &seconds)) return NOT_MINE;
+  if (!read_wait(args, count, names, 2, poll_seconds, &timeout, &seconds)) return NOT_MINE;
   if (!PyObject_TypeCheck(timeline, engine.Timeline)) return NOT_MINE;
   if (!small_int(args[1], &value) || value < 0 || !is_none(timeline, Timeline__failure)) return NOT_MINE;
   if (number(timeline, Timeline__value) < value) {
     PyObject *operation = covering(timeline, value);
-    bool is_late = false;
-    if (operation && spin(operation, seconds, &is_late) == RAISED) return RAISED;
-    if (!operation && Py_TYPE(timeline) == engine.Semaphore) is_late = watch(timeline, value, seconds);
-    if (is_late) return sleep_for(timeline, args[1], timeout, result);
+    double late = 0;
+    if (operation && spin(operation, seconds, &late) == RAISED) return RAISED;
+    if (!operation && Py_TYPE(timeline) == engine.Semaphore && watch(timeline, value, seconds)) late = poll_seconds;
+    if (late) return sleep_for(timeline, args[1], timeout, late, result);
     if (!is_none(timeline, Timeline__failure) || number(timeline, Timeline__value) < value) return NOT_MINE;
   }
   *result = Py_NewRef(Py_None);

@@ -12,6 +12,9 @@ from shortcut_harness import Calls, main, warm
 
 import hal
 from hal._base import sync
+from hal._engine import submission as submissions
+from hal.errors import DeadlineExceededError
+from hal_conformance.calls import Holds
 
 
 def case_waits_for_what_has_ended_take_no_python_s6(device):
@@ -39,6 +42,30 @@ def case_awaits_of_what_has_ended_take_no_step_of_python_s8(device):
             assert next(iter(awaited.__await__()), None) is None
         assert "act" not in calls.names
         assert submission._retired
+
+
+def case_a_wait_for_work_that_goes_on_counts_what_it_has_asked_s6(device):
+    """Its naps belong to its time-out, and it sleeps for the rest alone."""
+    buffer = warm(device)
+    table = device._native.call_table()
+    naps = bool(table and table.query_stream)
+    with Holds(device._native) as holds:
+        holds.hold(device.queue._stream)
+        submission = device.queue.fill(buffer, 1)
+        for timeout, least in ((0.003, 100e-6), (0.02, 0.01 if naps else 100e-6)):
+            with mock.patch.object(submissions.waiting, "wait_all") as wait_all:
+                wait_all.side_effect = DeadlineExceededError("over")
+                with pytest.raises(DeadlineExceededError):
+                    submission.wait(timeout)
+            (_, given), options = wait_all.call_args
+            assert given == timeout
+            assert options["asked"] >= least
+        with pytest.raises(DeadlineExceededError, match=r"waited 0\.02 s"):
+            submission.wait(0.02)
+        thread = threading.Thread(target=submission.wait)
+        thread.start()
+    thread.join(30)
+    assert submission.done
 
 
 def case_two_threads_answer_each_other_s2(device):

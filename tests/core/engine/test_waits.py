@@ -144,7 +144,7 @@ def test_waiting_sleeps_s6(open_probe, latch):
     assert time.thread_time() - before < 0.1
     asked = probe.calls["query_event"]
     with pytest.raises(DeadlineExceededError):
-        waiting.wait_all([running._as_timepoint()], 0.3, spin=False)
+        waiting.wait_all([running._as_timepoint()], 0.3, asked=waiting.POLL_SECONDS)
     # Some sixteen times in its first millisecond, once a slice of 0.1 seconds, and at the end
     assert probe.calls["query_event"] - asked <= 25
     latch.open()

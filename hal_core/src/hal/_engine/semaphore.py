@@ -84,7 +84,7 @@ class Semaphore(Timeline):
             has_asked = waiting.spin_for(self, value, timeout)
         if self._failure is None and self._value >= value:
             return
-        waiting.wait_all((Timepoint(self, value),), timeout, spin=not has_asked)
+        waiting.wait_all((Timepoint(self, value),), timeout, asked=waiting.POLL_SECONDS * has_asked)
 
     def signal(self, value: SupportsIndex) -> None:
         """Raise the value to `value` at once and release its waiters.

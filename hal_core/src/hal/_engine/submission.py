@@ -68,7 +68,7 @@ class Submission(Operation):
         has_asked = self._state == ISSUED and waiting.spin_for_operation(self, timeout)
         if self._state == DONE:
             return
-        waiting.wait_all((self._as_timepoint(),), timeout, spin=not has_asked)
+        waiting.wait_all((self._as_timepoint(),), timeout, asked=waiting.POLL_SECONDS * has_asked)
 
     def cancel(self) -> bool:
         """Cancel the operation unless it was issued; return whether it is cancelled.
@@ -179,13 +179,15 @@ def _make_timepoint(_: CallStep, submission: Submission, __: None) -> Timepoint:
         return submission._make_timepoint()
 
 
-def sleep(waited: Semaphore | Submission, value: int, timeout: SupportsFloat | None) -> None:
-    """Wait as ``wait()`` does, for C, which has watched or asked as long as that pays."""
+def sleep(
+    waited: Semaphore | Submission, value: int, timeout: SupportsFloat | None, asked: float
+) -> None:
+    """Wait as ``wait()`` does, for C, which has watched or asked for so many seconds of it."""
     if isinstance(waited, Submission):
         timepoint = waited._as_timepoint()
     else:
         timepoint = Timepoint(waited, value)
-    waiting.wait_all((timepoint,), timeout, spin=False)
+    waiting.wait_all((timepoint,), timeout, asked=asked)
 
 
 class _OrCancel:

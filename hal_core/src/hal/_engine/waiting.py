@@ -41,7 +41,7 @@ from hal.errors import DeadlineExceededError
 
 Entries: TypeAlias = Sequence[Timepoint]
 
-_POLL_SECONDS: Final = 100e-6
+POLL_SECONDS: Final = 100e-6
 """How long it asks without a pause: about the cost of a wake-up."""
 
 _EAGER_TURNS: Final = 4
@@ -79,7 +79,7 @@ def spin_for_operation(operation: Operation, timeout: SupportsFloat | None) -> b
 
 
 def _limit(timeout: SupportsFloat | None) -> float:
-    return _POLL_SECONDS if timeout is None else min(as_seconds(timeout), _POLL_SECONDS)
+    return POLL_SECONDS if timeout is None else min(as_seconds(timeout), POLL_SECONDS)
 
 
 def _spin(step: CallStep, operation: Operation, seconds: float) -> bool:
@@ -123,7 +123,7 @@ def _ask_until(
         if waited >= seconds:
             break
         turns += 1
-        if waited >= _POLL_SECONDS:
+        if waited >= POLL_SECONDS:
             sync.nap(min(waited * _NAP_PART, seconds - waited))
         elif turns > _EAGER_TURNS:
             sync.yield_thread()
@@ -136,21 +136,21 @@ def _ask_until(
     return waiter is not None and waiter.looks_changed()
 
 
-def wait_all(entries: Entries, timeout: SupportsFloat | None, *, spin: bool = True) -> None:
+def wait_all(entries: Entries, timeout: SupportsFloat | None, *, asked: float = 0.0) -> None:
     """Block until all entries are reached; see `hal.wait_all`."""
-    wait_groups((entries,), timeout, spin=spin)
+    wait_groups((entries,), timeout, asked=asked)
 
 
 def wait_groups(
-    groups: Sequence[Entries], timeout: SupportsFloat | None, *, spin: bool = True
+    groups: Sequence[Entries], timeout: SupportsFloat | None, *, asked: float = 0.0
 ) -> int | None:
     """Block until all entries of one group are reached and return its index.
 
-    ``spin=False`` if the caller has watched or asked them for as long as that needs no pause.
+    The caller has `asked` or watched them for so many seconds of the wait.
     """
     if not groups:
         return None
-    waiter = HostWaiter(groups, spin=spin)
+    waiter = HostWaiter(groups, asked)
     return waiter.wait(None if timeout is None else as_seconds(timeout))
 
 
@@ -220,10 +220,10 @@ class HostWaiter:
         "_unmet",
     )
 
-    def __init__(self, groups: Sequence[Entries], *, spin: bool) -> None:
+    def __init__(self, groups: Sequence[Entries], asked: float) -> None:
         self._groups = groups
         # For how long it has asked or watched since the last news
-        self._asked = 0.0 if spin else _POLL_SECONDS
+        self._asked = asked
         self._unmet = [list(entries) for entries in groups]
         self._deadline = math.inf
         # The result of a turn: a failure, else the group that is reached, else what to poll,
@@ -242,7 +242,7 @@ class HostWaiter:
     def wait(self, timeout: float | None) -> int:
         """Block as `wait_groups` does."""
         if timeout is not None:
-            self._deadline = sync.monotonic() + timeout
+            self._deadline = sync.monotonic() + timeout - self._asked
         progress.act(self._run, None, None)
         if self._failure is not None:
             raise fresh(self._failure)
