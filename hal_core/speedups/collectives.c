@@ -140,7 +140,6 @@ static bool read_gather(PyObject *device, PyObject *const *args, const struct pr
     /* Memory of an alloca notes its uses with a lock, which no native call may let go. */
     if (!addresses[i] || Py_TYPE(used[i]) != engine.Storage) return false;
   }
-  call->kind = CALL_GATHER;
   *(void **)&call->gather.function = (void *)(uintptr_t)prepared->function;
   for (int i = 0; i < MOST_WORDS; i++) {
     call->gather.words[i] = (uintptr_t)prepared->words[i];
@@ -156,7 +155,7 @@ static bool read_gather(PyObject *device, PyObject *const *args, const struct pr
 static enum answer enter_turn(PyObject *const *args, PyObject *record, const struct prepared *prepared,
                               const struct order *order, PyObject **result) {
   PyObject *queue = args[QUEUE], *group = args[GROUP], *used[2] = {Py_None, Py_None};
-  struct native_call call;
+  struct native_call call = {.kind = CALL_GATHER};
   int status = 0; /* other than success */
   if (!read_gather(device_of(queue), args, prepared, &call, used)) return NOT_MINE;
   call.gather.status = &status;
