@@ -148,9 +148,8 @@ static int notify_at(uint32_t slot, uint64_t sequence, void (*function)(void *),
   watch->notices = notice;
   if (atomic_load_explicit(&watch->wake_at, memory_order_relaxed) > sequence) atomic_store(&watch->wake_at, sequence);
   pthread_mutex_unlock(&watch->lock);
-  /* As in `wait_for`. */
-  atomic_thread_fence(memory_order_seq_cst);
-  uint64_t completed = atomic_load_explicit(&progress[slot].completed, memory_order_acquire);
+  /* Either this load sees the progress, or the worker's look at wake_at sees us: all four are in one order. */
+  uint64_t completed = atomic_load(&progress[slot].completed);
   if (completed >= sequence) tell(watch, completed);
   return 0;
 }

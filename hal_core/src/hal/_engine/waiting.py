@@ -242,7 +242,9 @@ class HostWaiter:
     def wait(self, timeout: float | None) -> int:
         """Block as `wait_groups` does."""
         if timeout is not None:
-            self._deadline = sync.monotonic() + timeout - self._asked
+            # Of the first `POLL_SECONDS` it may have asked for less
+            begun = sync.monotonic() - max(self._asked - POLL_SECONDS, 0.0)
+            self._deadline = begun + timeout
         progress.act(self._run, None, None)
         if self._failure is not None:
             raise fresh(self._failure)
