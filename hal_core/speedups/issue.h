@@ -2,7 +2,7 @@
  *
  * What `hal._engine.backlog.claim` and `hal._engine.issuing` do for an operation in front of which
  * nothing stands: waits that are reached or recorded on streams of the same driver, signals that
- * nobody waits for yet, room in the stream. */
+ * only threads and operations wait for, room in the stream. */
 #ifndef HAL_ISSUE_H
 #define HAL_ISSUE_H
 

@@ -45,7 +45,7 @@ enum answer at_shortcut(PyObject *const *args, Py_ssize_t count, PyObject *names
 
 static const double poll_seconds = 100e-6; /* as hal._engine.waiting has it */
 static const double nap_seconds = 10e-3;   /* how long a submission is asked, with naps between */
-static const double watch_seconds = 50e-6;  /* as hal._base.sync.Gate.spin */
+static const double watch_seconds = 50e-6;  /* as hal._base.sync.Doorbell.spin */
 enum { EAGER_TURNS = 4 };
 
 static double now(void) {
@@ -111,7 +111,8 @@ static enum answer spin(PyObject *operation, double seconds, double *late) {
     }
     Py_BEGIN_ALLOW_THREADS
     if (waited >= poll_seconds) {
-      nap(nap_after(waited));
+      double left = seconds - waited, next = nap_after(waited);
+      nap(next < left ? next : left);
     } else if (turn >= EAGER_TURNS) {
       sched_yield();
     }
