@@ -35,15 +35,17 @@ static bool add(PyObject **sum, PyObject *number, long long more) {
 
 /* Count more bytes of the driver's pool, or more that are in use, and that many less `unused`, of segments. */
 static bool count(struct numbers *self, PyObject *books, long long pooled, long long more, long long unused) {
+  bool is_counted = add(&self->pooled, get(books, Books_pooled), pooled) &&
+                    add(&self->now, PyList_GET_ITEM(get(books, Books_now), 0), more) &&
+                    add(&self->unused, get(books, Books_unused), unused);
+  if (pooled + more <= 0) return is_counted; /* no new peak */
   PyObject *now = get(books, Books_now), *peak = get(books, Books_peak);
   PyObject *most = PyList_GET_ITEM(get(books, Books_peaks), 0);
   long long here = number(books, Books_pooled) + pooled + integer(PyList_GET_ITEM(now, 0)) + more;
   long long total = here;
   for (Py_ssize_t i = 1; i < PyList_GET_SIZE(now); i++) total += integer(PyList_GET_ITEM(now, i));
   long long above = here - integer(most), above_all = total - integer(peak);
-  return add(&self->pooled, get(books, Books_pooled), pooled) && add(&self->now, PyList_GET_ITEM(now, 0), more) &&
-         add(&self->unused, get(books, Books_unused), unused) && add(&self->most, most, above > 0 ? above : 0) &&
-         add(&self->peak, peak, above_all > 0 ? above_all : 0);
+  return is_counted && add(&self->most, most, above > 0 ? above : 0) && add(&self->peak, peak, above_all > 0 ? above_all : 0);
 }
 
 static void forget(struct numbers *self) {
@@ -78,6 +80,25 @@ static void note(PyObject *books, bool is_noted) {
   if (is_noted) return;
   PyErr_Clear();
   put(books, Books__is_broken, Py_NewRef(Py_True));
+}
+
+/* Add a block to the list of the books; false, with an exception, if there is no memory for it. */
+static bool register_block(PyObject *books, PyObject *block) {
+  PyObject *blocks = get(books, Books_blocks), *place = PyLong_FromSsize_t(PyList_GET_SIZE(blocks));
+  if (!place) return false;
+  put(block, Block_place, place);
+  return !PyList_Append(blocks, block);
+}
+
+/* Remove a block from there: the last one takes its place. */
+static void unregister_block(PyObject *books, PyObject *block, struct drops *drops) {
+  PyObject *blocks = get(books, Books_blocks), *place = get(block, Block_place);
+  Py_ssize_t end = PyList_GET_SIZE(blocks) - 1;
+  PyObject *last = PyList_GET_ITEM(blocks, end);
+  PyList_SET_ITEM(blocks, integer(place), last);
+  put(last, Block_place, Py_NewRef(place));
+  Py_SET_SIZE(blocks, end);
+  drop_later(drops, block);
 }
 
 /* ---- recent pieces ---- */
@@ -146,11 +167,6 @@ static PyObject *take_piece(const struct taking *self) {
   return piece;
 }
 
-/* Make an object of a class, whose slots are empty. */
-static PyObject *make(PyTypeObject *type) { return type->tp_alloc(type, 0); }
-
-static void set(PyObject *object, enum slot slot, PyObject *value) { *slot_of(object, slot) = Py_NewRef(value); }
-
 static void take(struct effect *effect, PyObject *operation, struct drops *drops) {
   struct taking *self = (struct taking *)effect;
   (void)drops;
@@ -173,53 +189,8 @@ static void take(struct effect *effect, PyObject *operation, struct drops *drops
   if (self->pool) {
     note(books, !PyDict_SetItem(get(self->pool, SegmentPool_taken), self->block, self->lease));
   } else {
-    note(books, !PyDict_SetItem(get(books, Books_blocks), self->block, Py_None));
+    note(books, register_block(books, self->block));
   }
-}
-
-/* Set all slots that the __init__ of each object sets; the lists, the shape and the time are given. */
-static void fill_in_block(PyObject *block, PyObject *size) {
-  set(block, Block_address, engine.zero);
-  set(block, Block_size, size);
-  set(block, Block_memory, engine.device_memory);
-  set(block, Block_index, engine.zero);
-  set(block, Block_host_address, Py_None);
-  set(block, Block_way, engine.async_way);
-  set(block, Block_bucket, engine.no_bucket);
-  set(block, Block_owner, Py_None);
-  set(block, Block_lease, Py_None);
-  set(block, Block_view, Py_None);
-  set(block, Block_writable, Py_True);
-}
-
-static void fill_in(const struct taking *self, PyObject *device, PyObject *size, PyObject *dtype) {
-  PyObject *lease = self->lease, *storage = self->storage, *buffer = self->buffer;
-  set(lease, BlockLease_size, size);
-  set(storage, Storage__heap, self->heap);
-  set(storage, Storage__lease, Py_None);
-  set(storage, Storage_address, Py_None);
-  set(storage, Storage_host_address, Py_None);
-  set(storage, Storage_memory, engine.device_memory);
-  set(storage, Storage_parts, Py_None);
-  set(storage, Storage_size, size);
-  set(storage, Storage_source, Py_None);
-  set(storage, Transient__most, engine.many_uses);
-  set(storage, Transient_asked, Py_None);
-  set(storage, Transient_error, Py_None);
-  set(storage, Transient_index, engine.zero);
-  set(storage, Transient_is_async, self->pool ? Py_False : Py_True);
-  set(storage, Transient_lent, Py_False);
-  set(storage, Transient_pool, self->pool ? self->pool : Py_None);
-  set(storage, Transient_recordings, engine.empty);
-  set(storage, Transient_tried, Py_None);
-  set(buffer, Extent__allocation, Py_None);
-  set(buffer, Extent__denied, engine.zero);
-  set(buffer, Extent__device, device);
-  set(buffer, Extent__dtype, dtype);
-  set(buffer, Extent__is_part, Py_False);
-  set(buffer, Extent__offset, engine.zero);
-  set(buffer, Extent__size, size);
-  set(buffer, Extent__storage, storage);
 }
 
 static bool prepare(struct taking *self, PyObject *device, PyObject *size, PyObject *dtype) {
@@ -230,16 +201,26 @@ static bool prepare(struct taking *self, PyObject *device, PyObject *size, PyObj
   PyObject *length = dtype == engine.bytes ? Py_NewRef(size) : PyLong_FromLongLong(self->size / size_of(code_of(dtype)));
   PyObject *shape = length ? PyTuple_Pack(1, length) : NULL;
   Py_XDECREF(length);
-  if (!self->pool && (self->block = make(engine.Block))) fill_in_block(self->block, size);
-  self->lease = make(engine.BlockLease);
-  self->storage = make(engine.Transient);
-  self->buffer = make(engine.Buffer);
-  bool is_made = since && uses && shape && (self->pool || self->block) && self->lease && self->storage && self->buffer;
+  PyObject *lease = self->lease = make_object(NEW_BlockLease);
+  PyObject *storage = self->storage = make_object(NEW_Transient);
+  PyObject *buffer = self->buffer = make_object(NEW_Buffer);
+  if (!self->pool && (self->block = make_object(NEW_Block))) set(self->block, Block_size, size);
+  bool is_made = since && uses && shape && lease && storage && buffer && (self->pool || self->block);
   if (is_made) {
-    fill_in(self, device, size, dtype);
-    set(self->lease, BlockLease_since, since);
-    set(self->storage, Transient_uses, uses);
-    set(self->buffer, Extent__shape, shape);
+    set(lease, BlockLease_size, size);
+    set(lease, BlockLease_since, since);
+    set(storage, Storage__heap, self->heap);
+    set(storage, Storage_size, size);
+    set(storage, Transient_uses, uses);
+    if (self->pool) {
+      put(storage, Transient_is_async, Py_NewRef(Py_False));
+      put(storage, Transient_pool, Py_NewRef(self->pool));
+    }
+    set(buffer, Extent__device, device);
+    set(buffer, Extent__shape, shape);
+    set(buffer, Extent__size, size);
+    set(buffer, Extent__storage, storage);
+    put(buffer, Extent__dtype, Py_NewRef(dtype));
   }
   Py_XDECREF(since);
   Py_XDECREF(uses);
@@ -372,7 +353,7 @@ static void give(struct effect *effect, PyObject *operation, struct drops *drops
     give_piece(self, block, operation, drops);
   } else {
     put(block, Block_lease, Py_NewRef(engine.gone)); /* the storage has the lease still */
-    note(self->books, !PyDict_DelItem(get(self->books, Books_blocks), block));
+    unregister_block(self->books, block, drops);
   }
   drop_later(drops, swap(self->storage, Storage__lease, Py_NewRef(Py_None)));
   drop_later(drops, swap(self->storage, Transient_uses, Py_NewRef(Py_None)));

@@ -116,13 +116,15 @@ static bool has_stack(void) {
   return true;
 }
 
-bool enter_lock(PyObject *lock) {
+static bool own(PyObject *lock) {
   struct owned_lock *self = (struct owned_lock *)lock;
   if (Py_TYPE(lock) != &owned_lock_type) return false; /* that of a forked child, which refuses all */
-  if (self->owner || !has_stack()) return false;
+  if (self->owner) return false;
   self->owner = PyThread_get_thread_ident();
   return true;
 }
+
+bool enter_lock(PyObject *lock) { return has_stack() && own(lock); }
 
 void leave_lock(PyObject *lock) {
   struct owned_lock *self = (struct owned_lock *)lock;
@@ -133,6 +135,8 @@ void leave_lock(PyObject *lock) {
 }
 
 bool enter(void) { return enter_lock(engine.lock); }
+
+bool enter_behind(PyObject *lock) { return lock ? own(engine.lock) : enter(); }
 
 void leave(void) { leave_lock(engine.lock); }
 

@@ -380,10 +380,14 @@ static void enqueue(struct work *self) {
 /* Change what the claim of an operation changes. */
 static void begin(struct issue *self) {
   PyObject *operation = self->operation;
+  long long launches = 1 + self->more + self->awaited_count;
   put(operation, Operation__is_begun, Py_NewRef(Py_True));
-  put(operation, Operation__unresolved, Py_NewRef(engine.zero));
-  put(operation, Operation__launches, PyLong_FromLongLong(1 + self->more + self->awaited_count));
-  put(operation, Operation__stream_waits, Py_NewRef(Py_None));
+  if (launches != number(operation, Operation__launches))
+    put(operation, Operation__launches, PyLong_FromLongLong(launches));
+  if (self->is_pending) {
+    put(operation, Operation__unresolved, Py_NewRef(engine.zero));
+    put(operation, Operation__stream_waits, Py_NewRef(Py_None));
+  }
   if (self->dependencies && PyList_GET_SIZE(self->dependencies)) {
     put(operation, Operation__dependencies, self->dependencies);
     self->dependencies = NULL;

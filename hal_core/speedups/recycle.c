@@ -3,41 +3,73 @@
  * `__slots__` gives a class `PyType_GenericAlloc` and a destructor that suits every class. For the objects of a
  * pair of alloca and dealloca these two take as many instructions as all that hal does. So a few objects that have
  * ended are kept, as Python keeps tuples and floats, and the next ones are made of them: as many as a step of a program
- * has at once, since each new one brings the collector's next run nearer. A subclass has
+ * has at once, since each new one brings the collector's next run nearer. A kept object has the values that most
+ * objects of its class begin and end with, so nobody clears those slots and sets them again. A subclass has
  * an allocator and a destructor of its own, and Python calls the destructor here for the part that it inherits.
  *
  * The rejected alternative, classes in C, would have every method and docstring of theirs here, too. */
 #include "speedups.h"
 
-enum { CLASS_COUNT = 6, MOST_KEPT = 1024 };
+enum { MOST_KEPT = 1024, MOST_PLACES = 32 };
 
-/* A class, and objects of it that have ended: they are untracked, and all their slots are empty. */
+/* A class, and objects of it that have ended: they are untracked, and their slots have the defaults. */
 static struct shelf {
   PyTypeObject *type;
-  enum slot released; /* while it is None, the finaliser has nothing to do; SLOT_COUNT if there is none */
+  PyObject *defaults[MOST_PLACES];
   int count;
   PyObject *kept[MOST_KEPT];
-} shelves[CLASS_COUNT];
+} shelves[RECYCLED_COUNT];
+
+static PyObject *const nothing[MOST_PLACES];
 
 static struct shelf *shelf_of(PyTypeObject *type) {
-  for (int i = 0; i < CLASS_COUNT; i++)
+  for (int i = 0; i < RECYCLED_COUNT; i++)
     if (shelves[i].type == type) return &shelves[i];
   return NULL;
 }
 
-static PyObject *make(PyTypeObject *type, Py_ssize_t items) {
+/* Return the place of a slot at an offset, or behind the last one of a class. */
+static int place_at(Py_ssize_t offset) {
+  return (int)((offset - (Py_ssize_t)sizeof(PyObject)) / (Py_ssize_t)sizeof(PyObject *));
+}
+
+/* Give the slots of an object of a class other values, NULL for none. */
+static void fill(PyObject *self, PyTypeObject *type, PyObject *const *values) {
+  PyObject **slots = (PyObject **)(self + 1);
+  int places = place_at(type->tp_basicsize);
+  for (int i = 0; i < places; i++) {
+    PyObject *old = slots[i];
+    if (old == values[i]) continue;
+    slots[i] = Py_XNewRef(values[i]);
+    Py_XDECREF(old);
+  }
+}
+
+PyObject *make_object(enum recycled class) {
+  struct shelf *shelf = &shelves[class];
+  PyObject *self;
+  if (shelf->count) {
+    self = PyObject_Init(shelf->kept[--shelf->count], shelf->type);
+    PyObject_GC_Track(self);
+  } else if ((self = PyType_GenericAlloc(shelf->type, 0))) {
+    fill(self, shelf->type, shelf->defaults);
+  }
+  return self;
+}
+
+/* The same for Python, whose __init__ sets the slots. */
+static PyObject *allocate(PyTypeObject *type, Py_ssize_t items) {
   struct shelf *shelf = shelf_of(type);
-  if (!shelf || !shelf->count) return PyType_GenericAlloc(type, items);
-  PyObject *self = PyObject_Init(shelf->kept[--shelf->count], type);
-  PyObject_GC_Track(self);
+  if (!shelf) return PyType_GenericAlloc(type, items);
+  PyObject *self = make_object((enum recycled)(shelf - shelves));
+  if (self) fill(self, type, nothing);
   return self;
 }
 
 /* Run the finaliser of an object, unless it has nothing to do; false if the object lives on. */
 static bool finalize(PyObject *self, const struct shelf *shelf) {
-  if (shelf->released == SLOT_COUNT) return true;
-  PyObject *held = get(self, shelf->released);
-  if (held == Py_None) return true;
+  if (!Py_TYPE(self)->tp_finalize) return true;
+  if (shelf && get(self, Storage__lease) == Py_None) return true; /* among these classes, only Transient has one */
   PyObject_GC_Track(self); /* as Python's own destructor does: the finaliser may show it to others */
   if (PyObject_CallFinalizerFromDealloc(self) < 0) return false;
   PyObject_GC_UnTrack(self);
@@ -46,18 +78,19 @@ static bool finalize(PyObject *self, const struct shelf *shelf) {
 
 static void end(PyObject *self) {
   PyTypeObject *type = Py_TYPE(self), *base = type;
-  struct shelf *shelf;
-  while (!(shelf = shelf_of(base))) base = base->tp_base;
+  while (base->tp_alloc != allocate) base = base->tp_base;
+  struct shelf *shelf = shelf_of(type); /* NULL for a subclass, and for the classes of an earlier import */
   PyObject_GC_UnTrack(self);
   Py_TRASHCAN_BEGIN(self, end)
   if (base != type || finalize(self, shelf)) { /* Python has done so for a subclass */
     if (base->tp_weaklistoffset) PyObject_ClearWeakRefs(self);
-    PyObject **slot = (PyObject **)(self + 1), **last = (PyObject **)((char *)self + base->tp_basicsize);
-    for (; slot < last; slot++) Py_CLEAR(*slot);
     /* Python runs the finaliser of an object once: whatever is made of this one would end without. */
-    if (base == type && shelf->count < MOST_KEPT && !PyObject_GC_IsFinalized(self)) {
+    bool is_kept = shelf && shelf->count < MOST_KEPT && !PyObject_GC_IsFinalized(self);
+    fill(self, base, is_kept ? shelf->defaults : nothing);
+    if (is_kept && shelf->count < MOST_KEPT) { /* others may have ended meanwhile */
       shelf->kept[shelf->count++] = self;
     } else {
+      fill(self, base, nothing);
       type->tp_free(self);
     }
     Py_DECREF(type);
@@ -65,24 +98,79 @@ static void end(PyObject *self) {
   Py_TRASHCAN_END
 }
 
-static int take_over(int index, PyTypeObject *type, enum slot released) {
-  if (type->tp_alloc != PyType_GenericAlloc || type->tp_itemsize || type->tp_dictoffset || !PyType_IS_GC(type)) {
-    PyErr_Format(PyExc_TypeError, "%s has more than slots", type->tp_name);
+/* Take over a class. If hal is imported again, objects of the classes of before may be alive; those that are kept are
+ * dropped. */
+static int take_over(struct shelf *shelf, PyTypeObject *type) {
+  if (type->tp_alloc != PyType_GenericAlloc || type->tp_itemsize || type->tp_dictoffset || !PyType_IS_GC(type) ||
+      place_at(type->tp_basicsize) > MOST_PLACES) {
+    PyErr_Format(PyExc_TypeError, "%s has more than slots, or more than %d", type->tp_name, MOST_PLACES);
     return -1;
   }
-  shelves[index] = (struct shelf){.type = type, .released = released};
-  type->tp_alloc = make;
+  while (shelf->count) {
+    PyObject *kept = shelf->kept[--shelf->count];
+    fill(kept, shelf->type, nothing);
+    shelf->type->tp_free(kept);
+  }
+  for (int i = 0; i < MOST_PLACES; i++) Py_CLEAR(shelf->defaults[i]);
+  shelf->type = type;
+  type->tp_alloc = allocate;
   type->tp_dealloc = end;
   return 0;
 }
 
 int recycle_objects(void) {
-  const struct { PyTypeObject *type; enum slot released; } classes[CLASS_COUNT] = {
-      {engine.Submission, SLOT_COUNT}, {engine.Transient, Storage__lease}, {engine.Buffer, SLOT_COUNT},
-      {engine.Block, SLOT_COUNT},      {engine.BlockLease, SLOT_COUNT},         {engine.Timepoint, SLOT_COUNT},
+#define TAKE_OVER(class)                                                                           \
+  if (take_over(&shelves[NEW_##class], engine.class) < 0) return -1;
+  RECYCLED(TAKE_OVER)
+#undef TAKE_OVER
+  const struct { enum recycled class; enum slot slot; PyObject *value; } defaults[] = {
+      {NEW_Submission, Operation__function, Py_None},
+      {NEW_Submission, Operation__arguments, engine.empty},
+      {NEW_Submission, Operation__resources, Py_None},
+      {NEW_Submission, Operation__waits, engine.empty},
+      {NEW_Submission, Operation__state, engine.zero},
+      {NEW_Submission, Operation__is_host, Py_False},
+      {NEW_Submission, Operation__is_begun, Py_False},
+      {NEW_Submission, Operation__launches, engine.one},
+      {NEW_Submission, Operation__unresolved, engine.zero},
+      {NEW_Submission, Operation__retired, Py_False},
+      {NEW_Submission, Operation__private, Py_None},
+      {NEW_Submission, Operation__shared, Py_None},
+      {NEW_Submission, Operation__stream_waits, Py_None},
+      {NEW_Submission, Operation__dependencies, Py_None},
+      {NEW_Transient, Storage__lease, Py_None},
+      {NEW_Transient, Storage_address, Py_None},
+      {NEW_Transient, Storage_host_address, Py_None},
+      {NEW_Transient, Storage_memory, engine.device_memory},
+      {NEW_Transient, Storage_parts, Py_None},
+      {NEW_Transient, Storage_source, Py_None},
+      {NEW_Transient, Transient__most, engine.many_uses},
+      {NEW_Transient, Transient_asked, Py_None},
+      {NEW_Transient, Transient_error, Py_None},
+      {NEW_Transient, Transient_index, engine.zero},
+      {NEW_Transient, Transient_is_async, Py_True},
+      {NEW_Transient, Transient_lent, Py_False},
+      {NEW_Transient, Transient_pool, Py_None},
+      {NEW_Transient, Transient_recordings, engine.empty},
+      {NEW_Transient, Transient_tried, Py_None},
+      {NEW_Buffer, Extent__allocation, Py_None},
+      {NEW_Buffer, Extent__denied, engine.zero},
+      {NEW_Buffer, Extent__dtype, engine.bytes},
+      {NEW_Buffer, Extent__is_part, Py_False},
+      {NEW_Buffer, Extent__offset, engine.zero},
+      {NEW_Block, Block_address, engine.zero},
+      {NEW_Block, Block_memory, engine.device_memory},
+      {NEW_Block, Block_index, engine.zero},
+      {NEW_Block, Block_host_address, Py_None},
+      {NEW_Block, Block_way, engine.async_way},
+      {NEW_Block, Block_bucket, engine.no_bucket},
+      {NEW_Block, Block_owner, Py_None},
+      {NEW_Block, Block_lease, Py_None},
+      {NEW_Block, Block_place, engine.zero},
+      {NEW_Block, Block_view, Py_None},
+      {NEW_Block, Block_writable, Py_True},
   };
-  if (shelves[0].type) return 0; /* hal is imported again: objects of the first classes may be alive */
-  for (int i = 0; i < CLASS_COUNT; i++)
-    if (take_over(i, classes[i].type, classes[i].released) < 0) return -1;
+  for (size_t i = 0; i < sizeof defaults / sizeof *defaults; i++)
+    shelves[defaults[i].class].defaults[place_at(slot_offsets[defaults[i].slot])] = Py_NewRef(defaults[i].value);
   return 0;
 }

@@ -86,6 +86,11 @@ static bool may_retire(PyObject *head, struct drops *drops, int depth) {
   return true;
 }
 
+/* Set a slot, which mostly has that value. */
+static void reset(PyObject *object, enum slot slot, PyObject *value, struct drops *drops) {
+  if (get(object, slot) != value) drop_later(drops, swap(object, slot, Py_NewRef(value)));
+}
+
 static bool retire_head(PyObject *queue, PyObject *head, struct drops *drops) {
   PyObject *signals = get(head, Operation__signals);
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(signals); i++) {
@@ -98,12 +103,12 @@ static bool retire_head(PyObject *queue, PyObject *head, struct drops *drops) {
   drop_later(drops, pop_first(get(queue, StreamQueue__ring)));
   /* What the event's holders held, and what the operation kept alive */
   release_event(get(queue, StreamQueue__context), get(head, Operation__event));
-  drop_later(drops, swap(head, Operation__function, Py_NewRef(Py_None)));
-  drop_later(drops, swap(head, Operation__resources, Py_NewRef(Py_None)));
-  drop_later(drops, swap(head, Operation__arguments, Py_NewRef(engine.empty)));
-  drop_later(drops, swap(head, Operation__waits, Py_NewRef(engine.empty)));
-  drop_later(drops, swap(head, Operation__signals, Py_NewRef(engine.empty)));
-  drop_later(drops, swap(head, Operation__dependencies, Py_NewRef(Py_None)));
+  reset(head, Operation__function, Py_None, drops);
+  reset(head, Operation__resources, Py_None, drops);
+  reset(head, Operation__arguments, engine.empty, drops);
+  reset(head, Operation__waits, engine.empty, drops);
+  reset(head, Operation__signals, engine.empty, drops);
+  reset(head, Operation__dependencies, Py_None, drops);
   PyObject *private = get(head, Operation__private);
   if (private != Py_None)
     drop_later(drops, swap(get(private, Timepoint__semaphore), Timeline__owner, Py_NewRef(Py_None)));

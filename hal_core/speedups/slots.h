@@ -175,6 +175,7 @@
   X(Block, index)                                                                                  \
   X(Block, memory)                                                                                 \
   X(Block, owner)                                                                                  \
+  X(Block, place)                                                                                  \
   X(Block, size)                                                                                   \
   X(Block, lease)                                                                                  \
   X(Block, view)                                                                                   \
@@ -284,6 +285,9 @@ static inline void put(PyObject *object, enum slot slot, PyObject *value) {
   *place = value;
   Py_XDECREF(old);
 }
+
+/* Put an object into an empty slot. */
+static inline void set(PyObject *object, enum slot slot, PyObject *value) { *slot_of(object, slot) = Py_NewRef(value); }
 
 /* Exchange a slot's object for another, and return the old one, to be dropped later. */
 static inline PyObject *swap(PyObject *object, enum slot slot, PyObject *value) {

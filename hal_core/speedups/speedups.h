@@ -101,7 +101,21 @@ int install_flow(PyObject *classes);
 int install_groups(PyObject *classes, PyObject *parts);
 int use_lock(PyObject *lock);
 
-/* recycle.c: make objects of the commonest classes of those that have ended. */
+/* ---- recycle.c: objects of the commonest classes, made of those that have ended ---- */
+
+#define RECYCLED(X) X(Submission) X(Transient) X(Buffer) X(Block) X(BlockLease) X(Timepoint)
+
+enum recycled {
+#define NAME_IT(class) NEW_##class,
+  RECYCLED(NAME_IT)
+#undef NAME_IT
+  RECYCLED_COUNT
+};
+
+/* Make an object whose slots have the defaults of its class, which stand in recycle.c; others are empty. */
+PyObject *make_object(enum recycled class);
+
+/* Take over the classes. */
 int recycle_objects(void);
 
 /* ---- calls.c: native functions by address ---- */
@@ -180,6 +194,9 @@ void leave(void);
 /* The same for another lock of the engine, of the same kind. It is taken first: this allocates. */
 bool enter_lock(PyObject *lock);
 void leave_lock(PyObject *lock);
+
+/* Take the timeline lock while that other one is held; NULL: none is. */
+bool enter_behind(PyObject *lock);
 
 /* Return whether somebody has a lock of Python's. */
 bool is_locked(PyObject *lock);

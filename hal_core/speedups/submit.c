@@ -26,34 +26,15 @@ static PyObject *read_list(PyObject *given, Py_ssize_t most, PyTypeObject *first
   return items;
 }
 
-/* Set all slots that the __init__ of an operation sets. */
-static void fill_in(const struct issue *self, PyObject *kind, PyObject *resources) {
-  PyObject *operation = self->operation;
-  *slot_of(operation, Operation__queue) = Py_NewRef(self->queue);
-  *slot_of(operation, Operation__kind) = Py_NewRef(kind);
-  *slot_of(operation, Operation__function) = Py_NewRef(Py_None);
-  *slot_of(operation, Operation__arguments) = Py_NewRef(engine.empty);
-  *slot_of(operation, Operation__resources) = Py_NewRef(resources);
-  *slot_of(operation, Operation__waits) = Py_NewRef(engine.empty);
-  *slot_of(operation, Operation__signals) = Py_NewRef(self->signals);
-  *slot_of(operation, Operation__state) = Py_NewRef(engine.zero);
-  *slot_of(operation, Operation__is_host) = Py_NewRef(Py_False);
-  *slot_of(operation, Operation__is_begun) = Py_NewRef(Py_False);
-  *slot_of(operation, Operation__launches) = Py_NewRef(engine.one);
-  *slot_of(operation, Operation__unresolved) = Py_NewRef(engine.zero);
-  *slot_of(operation, Operation__retired) = Py_NewRef(Py_False);
-  *slot_of(operation, Operation__private) = Py_NewRef(Py_None);
-  *slot_of(operation, Operation__shared) = Py_NewRef(Py_None);
-  *slot_of(operation, Operation__stream_waits) = Py_NewRef(Py_None);
-  *slot_of(operation, Operation__dependencies) = Py_NewRef(Py_None);
-}
-
 /* Make the objects; false if one of the lists has anything but timepoints and submissions. */
 static bool prepare(struct issue *self, PyObject *kind, PyObject *resources, const struct order *order) {
   if (!(self->waits = read_list(order->wait, MOST_WAITS, engine.Timepoint, engine.Submission))) return false;
   if (!(self->signals = read_list(order->signal, MOST_SIGNALS, engine.Timepoint, engine.Timepoint))) return false;
-  if (!(self->operation = engine.Submission->tp_alloc(engine.Submission, 0))) return false;
-  fill_in(self, kind, resources);
+  if (!(self->operation = make_object(NEW_Submission))) return false;
+  set(self->operation, Operation__queue, self->queue);
+  set(self->operation, Operation__kind, kind);
+  set(self->operation, Operation__signals, self->signals);
+  put(self->operation, Operation__resources, Py_NewRef(resources));
   if (order->uses && !add_waits(order->uses, self->operation, &self->waits)) return false;
   return make_room(self) && (self->calls = calls_of(self->queue));
 }
@@ -103,7 +84,7 @@ enum answer submit_with(PyObject *queue, PyObject *kind, const struct native_cal
   enum answer answer = NOT_MINE;
   struct drops drops;
   drops.count = 0;
-  if ((self.has_lock = enter())) {
+  if ((self.has_lock = enter_behind(lock))) {
     if ((!order->uses || are_current(order->uses)) && has_room(&self, 0, &drops) && resolve(&self) &&
         may_signal(&self) && (!effect->may || effect->may(effect, &self)))
       answer = issue(&self, call, &drops);

@@ -35,7 +35,7 @@ enum answer at_shortcut(PyObject *const *args, Py_ssize_t count, PyObject *names
   long long value;
   if (count != 2 || names || !PyObject_TypeCheck(args[0], engine.Timeline)) return NOT_MINE;
   if (!small_int(args[1], &value) || value < 0) return NOT_MINE;
-  PyObject *timepoint = engine.Timepoint->tp_alloc(engine.Timepoint, 0);
+  PyObject *timepoint = make_object(NEW_Timepoint);
   if (!timepoint) return RAISED;
   *slot_of(timepoint, Timepoint__semaphore) = Py_NewRef(args[0]);
   *slot_of(timepoint, Timepoint__value) = Py_NewRef(args[1]);

@@ -86,7 +86,7 @@ def case_what_is_made_is_what_python_makes_m3(device):
 
 
 def compare(mine, theirs, *more):
-    own = {*more, "address", "host_address", "since", "_sequence", "_launched", "_event"}
+    own = {*more, "address", "host_address", "place", "since", "_sequence", "_launched", "_event"}
     own |= {"asked", "pool"}  # of a search, and of segments: nobody asks for them again
     # Dropped some time after the end, and made by a wait that sleeps
     own |= {"_function", "_arguments", "_resources", "_dependencies", "_private", "_signals"}
@@ -360,14 +360,17 @@ def keep_nothing(device):
             del buffer
         device.wait_idle(60)
         gc.collect()
-        kept = (device._heap, device.queue, hal.MemoryType.DEVICE, np.dtype(np.uint8))
-        return [sys.getrefcount(each) for each in kept], len(gc.get_objects())
+        own = [sys.getrefcount(each) for each in (device._heap, device.queue)]
+        shared = [sys.getrefcount(each) for each in (hal.MemoryType.DEVICE, np.dtype(np.uint8))]
+        return own, shared, len(gc.get_objects())
 
     run(300)
-    references, objects = run(300)
-    again, more = run(3000)
-    assert again == references
-    assert more - objects < 1500  # events
+    before, shared, objects = run(300)
+    after, more, more_objects = run(3000)
+    assert after == before
+    # Of the blocks and storages that have ended, 1,024 each are kept to make others of
+    assert all(now - then <= 2 * 1024 for now, then in zip(more, shared, strict=True))
+    assert more_objects - objects < 1500  # events
 
 
 if __name__ == "__main__":

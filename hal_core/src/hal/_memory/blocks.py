@@ -65,6 +65,7 @@ class Block:
         "lease",
         "memory",
         "owner",
+        "place",
         "size",
         "view",
         "way",
@@ -85,6 +86,7 @@ class Block:
         # The use that it is in; None if it is in the cache or its pool, `GONE` once it was given
         # back
         self.lease: BlockLease | None = None
+        self.place = 0  # in the list of the books, if it is there
         # A reference to the owner of the numpy views of it
         self.view: weakref.ref[Any] | None = None
         self.writable = True  # whether the host may write to it
