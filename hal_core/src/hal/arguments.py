@@ -31,6 +31,7 @@ __all__ = [
     "as_dtype",
     "as_flag",
     "as_function",
+    "as_instance",
     "as_int",
     "as_items",
     "as_mapping",
@@ -159,11 +160,15 @@ def _has_its_callers(frame: FrameType) -> bool:
 # Numbers and flags
 
 
-def as_int(value: object, rule: str) -> int:
-    """Return an int of any type as an int; raise the rule for what is accepted."""
+def as_int(value: object, rule: str, least: int | None = None, most: int | None = None) -> int:
+    """Return an int of any type as an int; raise the rule for what is accepted, and the bounds."""
     if isinstance(value, (bool, np.bool_)) or not hasattr(type(value), "__index__"):
         raise ArgumentTypeError(f"{rule}, not {type(value).__name__}")
-    return ask(operator.index, value, rule)
+    number = ask(operator.index, value, rule)
+    if least is not None and (number < least or (most is not None and number > most)):
+        bounds = f"{least} or more" if most is None else f"{least} to {most}"
+        raise InvalidArgumentError(f"{rule}, {bounds}, not {shown(number)}")
+    return number
 
 
 def plain_three(value: object, least: int) -> tuple[int, int, int] | None:
@@ -379,6 +384,13 @@ def as_mapping(value: object, rule: str) -> dict[Any, Any]:
     if not isinstance(value, Mapping):
         raise ArgumentTypeError(f"{rule}, not {type(value).__name__}")
     return ask(_copied, value, rule)
+
+
+def as_instance(value: object, kind: type[_Result], rule: str) -> _Result:
+    """Return an object of a class; raise the rule for what is accepted."""
+    if not isinstance(value, kind):
+        raise ArgumentTypeError(f"{rule}, not {type(value).__name__}")
+    return value
 
 
 def as_function(value: object, what: str) -> Callable[..., Any]:

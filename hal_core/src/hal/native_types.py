@@ -73,43 +73,29 @@ _MACRO: Final = re.compile(r"[A-Za-z_]\w*(?:\([^()\n]*\))?", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class DeviceInfo:
-    """The description of one physical device.
-
-    Attributes
-    ----------
-    index
-        The ordinal in the driver's own order, from 0.
-    name
-        The vendor's name of the device.
-    uuid
-        A string that is the same in every process on this machine.
-    architecture
-        The compile target: ``"sm_90"``, ``"gfx942"``, ``"x86_64"``.
-    total_memory
-        Bytes of device memory.
-    compute_units
-        Multiprocessors, compute units or processor cores.
-    max_threads_per_block, max_shared_memory
-        Limits of one block: threads, and bytes of shared memory.
-    warp_size
-        Threads that run in lock-step.
-    driver
-        The driver's name and version, for reports.
-    properties
-        Other information from the vendor, for display only.
-    """
+    """The description of one physical device."""
 
     index: int
+    """The ordinal in the driver's own order, from 0."""
     name: str
+    """The vendor's name of the device."""
     uuid: str
+    """A string that is the same in every process on this machine."""
     architecture: str
+    """The compile target: ``"sm_90"``, ``"gfx942"``, ``"x86_64"``."""
     total_memory: int
+    """Bytes of device memory."""
     compute_units: int
+    """Multiprocessors, compute units or processor cores."""
     max_threads_per_block: int
     max_shared_memory: int
+    """Limits of one block: threads, and bytes of shared memory."""
     warp_size: int
+    """Threads that run in lock-step."""
     driver: str
+    """The driver's name and version, for reports."""
     properties: Mapping[str, str | int | float] = field(default_factory=dict)
+    """Other information from the vendor, for display only."""
 
 
 class EntryPoint(NamedTuple):

@@ -18,26 +18,20 @@ class Ticket:
 
     Valid on this host, until its next boot, for processes of the same user, as
     long as the process that made it has not closed what it shared. It keeps nothing alive.
-
-    Attributes
-    ----------
-    process, started
-        The number of the process that made it, and when that began, in the
-        system's clock ticks since its boot.
-    boot, user
-        The system's name of that boot, and the user's number.
-    file
-        The number of the process's file behind it.
-    secret
-        16 random bytes, which stand in that file too.
     """
 
     process: int
+    """The number of the process that made it."""
     started: int
+    """When that process began, in the system's clock ticks since its boot."""
     boot: str
+    """The system's name of that boot."""
     user: int
+    """The user's number."""
     file: int
+    """The number of the process's file behind it."""
     secret: bytes = field(repr=False)
+    """16 random bytes, which stand in that file too."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,24 +41,16 @@ class SemaphoreTicket(Ticket):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BufferTicket(Ticket):
-    """A ticket of a buffer.
-
-    Attributes
-    ----------
-    offset, size
-        Which bytes of the shared memory it is.
-    dtype, shape
-        Its elements' type, as numpy's files write it or ``"bfloat16"``, and its shape.
-    denied
-        The rights that it lacks.
-    device, handle
-        The ``uuid`` of the device, and the driver's handle, of device memory; else empty.
-    """
+    """A ticket of a buffer: of `size` bytes of the shared memory, from `offset` on."""
 
     offset: int
     size: int
-    dtype: Any  # a text, or a list for a structure
+    dtype: Any
+    """Its elements' type as numpy's files write it, a text or a list, or ``"bfloat16"``."""
     shape: tuple[int, ...]
     denied: int
+    """The rights that it lacks."""
     device: str = ""
+    """The ``uuid`` of the device whose memory it is; empty for the host's."""
     handle: bytes = field(default=b"", repr=False)
+    """The driver's handle of device memory."""

@@ -31,30 +31,21 @@ _State = Literal["installed", "available", "unavailable", "broken"]
 
 
 class BackendStatus(NamedTuple):
-    """The status of one installed plugin.
-
-    Attributes
-    ----------
-    name
-        The backend's name, as `hal.create_device` takes it.
-    state
-        ``"installed"``: loaded, but not yet asked whether it works here;
-        ``"available"``: a driver and a device are here; ``"unavailable"``:
-        they are not; ``"broken"``: the plugin itself is at fault.
-    reason
-        Why it is unavailable or broken; otherwise empty.
-    summary
-        The plugin's own one-line description; empty if it is broken.
-    distribution, version
-        The installed distribution; empty if the installer kept no record.
-    """
+    """The status of one installed plugin."""
 
     name: str
+    """The backend's name, as `hal.create_device` takes it."""
     state: _State
+    """``"installed"``: loaded, but not yet asked whether it works here; ``"available"``: a driver
+    and a device are here; ``"unavailable"``: they are not; ``"broken"``: the plugin itself is at
+    fault."""
     reason: str
+    """Why it is unavailable or broken; otherwise empty."""
     summary: str
+    """The plugin's own one-line description; empty if it is broken."""
     distribution: str
     version: str
+    """The installed distribution and its version; empty if the installer kept no record."""
 
 
 _EXHAUSTED: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOSPC})
@@ -62,18 +53,12 @@ _EXHAUSTED: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.E
 
 
 class DeviceDescription(NamedTuple):
-    """A device that can be opened.
-
-    Attributes
-    ----------
-    backend
-        The name of the backend that offers it.
-    info
-        What the backend's driver says of it.
-    """
+    """A device that can be opened."""
 
     backend: str
+    """The name of the backend that offers it."""
     info: DeviceInfo
+    """What the backend's driver says of it."""
 
     @property
     def spec(self) -> str:
@@ -88,20 +73,6 @@ class DeviceDescription(NamedTuple):
 
 class Plugin:
     """One entry point's plugin: its record, or why there is none, and its driver."""
-
-    __slots__ = (
-        "_backend",
-        "_cause",
-        "_compiler",
-        "_driver",
-        "_is_inherited",
-        "_lock",
-        "_opener",
-        "_reason",
-        "distribution",
-        "name",
-        "version",
-    )
 
     def __init__(self, entry_point: PluginEntry) -> None:
         self.name = entry_point.name

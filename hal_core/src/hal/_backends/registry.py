@@ -46,31 +46,10 @@ class Target(NamedTuple):
     parameters: dict[str, str]
 
 
-def backends(*, probe: bool = False) -> tuple[BackendStatus, ...]:
-    """Return the status of every installed backend, sorted by name.
-
-    Loads no vendor library, unless `probe` is true: then every backend is
-    asked whether its driver and a device are here, which may take a second.
-    A backend that is broken or unavailable is listed with its reason; this
-    function raises for none of them.
-    """
-    return _registry.backends(probe=probe)
-
-
-def devices() -> tuple[DeviceDescription, ...]:
-    """Return every device of every available backend, sorted by backend, then index.
-
-    Opens every backend's driver, but no device. Skips backends that are broken or
-    unavailable; `backends` tells why.
-    """
-    refuse_after_fork()
-    return _registry.devices()
-
-
 class Registry:
     """The plugins found and the drivers opened.
 
-    The process has one, behind the functions of this module; tests make more.
+    The process has one, whose methods this module exports; tests make more.
     Any thread may call any method.
     """
 
@@ -86,13 +65,24 @@ class Registry:
         for plugin in self._plugins or ():
             plugin.renew()
 
-    def backends(self, *, probe: bool) -> tuple[BackendStatus, ...]:
-        """Return what the function `backends` returns."""
+    def backends(self, *, probe: bool = False) -> tuple[BackendStatus, ...]:
+        """Return the status of every installed backend, sorted by name.
+
+        Loads no vendor library, unless `probe` is true: then every backend is
+        asked whether its driver and a device are here, which may take a second.
+        A backend that is broken or unavailable is listed with its reason; this
+        function raises for none of them.
+        """
         is_probed = as_flag(probe, "backends: probe")
         return tuple(plugin.status(probe=is_probed) for plugin in self._search())
 
     def devices(self) -> tuple[DeviceDescription, ...]:
-        """Return what the function `devices` returns."""
+        """Return every device of every available backend, sorted by backend, then index.
+
+        Opens every backend's driver, but no device. Skips backends that are broken or
+        unavailable; `backends` tells why.
+        """
+        refuse_after_fork()
         found: list[DeviceDescription] = []
         for plugin in self._search():
             try:
@@ -261,5 +251,7 @@ def _raise_not_found(name: str, installed: list[str]) -> NoReturn:
 
 _registry: Final = Registry(lambda: entry_points(ENTRY_POINT_GROUP))
 os.register_at_fork(after_in_child=_registry.renew)
+backends: Final = _registry.backends
+devices: Final = _registry.devices
 resolve: Final = _registry.resolve
 compiler_of: Final = _registry.compiler_of

@@ -84,19 +84,6 @@ class Member(NamedTuple):
 class SharedRegion:
     """One process's mapping of a region."""
 
-    __slots__ = (
-        "_map",
-        "_others",
-        "_seen",
-        "_words",
-        "address",
-        "fd",
-        "kind",
-        "secret",
-        "size",
-        "slot",
-    )
-
     def __init__(self, fd: int, kind: str, size: int, secret: bytes) -> None:
         """Map a file, and own it from then on; if that fails, the caller closes it."""
         self.kind = kind

@@ -26,8 +26,8 @@ from hal._memory.usage import (
     mapping_need,
 )
 from hal._memory.views import view_of
-from hal.arguments import as_dtype, as_int
-from hal.errors import ArgumentTypeError, InvalidArgumentError, UnimplementedError
+from hal.arguments import as_dtype, as_instance, as_int
+from hal.errors import InvalidArgumentError, UnimplementedError
 
 if TYPE_CHECKING:
     from numpy.typing import DTypeLike, NDArray
@@ -148,9 +148,7 @@ class Buffer(Extent):
         Raises `ArgumentTypeError` for anything but a slice of ints, and `InvalidArgumentError` for
         a step, and for an array without axes.
         """
-        if not isinstance(rows, slice):
-            message = f"buffer[...] takes a slice of the first axis, not {type(rows).__name__}"
-            raise ArgumentTypeError(message)
+        as_instance(rows, slice, "buffer[...] takes a slice of the first axis")
         if rows.step is not None:
             message = "buffer[a:b] has no step: its rows lie one behind the other in memory"
             raise InvalidArgumentError(message)

@@ -24,7 +24,8 @@ from hal._memory import peers
 from hal._memory.core import DeviceCore
 from hal._memory.replay import Housed
 from hal._transfers.collectives import GroupLaunch
-from hal.errors import ArgumentTypeError, ClosedError, HalError, InvalidArgumentError
+from hal.arguments import as_instance
+from hal.errors import ClosedError, HalError, InvalidArgumentError
 from hal.native_collectives import Participant
 
 _T = TypeVar("_T")
@@ -35,9 +36,9 @@ def check_execution(device: DeviceCore, commands: object, bindings: object) -> t
 
     See `Queue.execute`.
     """
-    if not isinstance(commands, CommandBuffer):
-        message = f"execute takes a command buffer (device.record()), not {type(commands).__name__}"
-        raise ArgumentTypeError(message)
+    commands = as_instance(
+        commands, CommandBuffer, "execute takes a command buffer (device.record())"
+    )
     _check_device(device, commands)
     playback = commands._playback
     if playback is None or commands._failed:

@@ -13,14 +13,8 @@ from hal._commands.playback import Playback, Stages
 from hal._commands.slots import DIRECT, Slots
 from hal._engine.stream import StreamQueue
 from hal._memory.core import DeviceCore
-from hal.arguments import as_choice, as_flag, as_name
-from hal.errors import (
-    ArgumentTypeError,
-    ClosedError,
-    HalError,
-    InvalidArgumentError,
-    UnimplementedError,
-)
+from hal.arguments import as_choice, as_flag, as_instance, as_name
+from hal.errors import ClosedError, HalError, InvalidArgumentError, UnimplementedError
 
 _MODES: Final = ("auto", "graph", "stream")
 _HAZARDS: Final = ("auto", "manual")
@@ -189,9 +183,7 @@ class Recorder:
 
     def _check_event(self, event: CommandEvent, what: str) -> None:
         self._recording()
-        if not isinstance(event, CommandEvent):
-            message = f"{what} takes an event (commands.create_event()), not {type(event).__name__}"
-            raise ArgumentTypeError(message)
+        as_instance(event, CommandEvent, f"{what} takes an event (commands.create_event())")
         if event._commands is not self:
             raise InvalidArgumentError(
                 f"{what}: {event.name} was created by another recording; events order commands of "

@@ -47,16 +47,12 @@ from hal.arguments import (
     as_array,
     as_flag,
     as_function,
+    as_instance,
     as_mapping,
     as_name,
     as_seconds,
 )
-from hal.errors import (
-    ArgumentTypeError,
-    HalError,
-    InvalidArgumentError,
-    UnimplementedError,
-)
+from hal.errors import HalError, InvalidArgumentError, UnimplementedError
 from hal.native import MemoryType, NativeDevice
 
 if TYPE_CHECKING:
@@ -228,9 +224,7 @@ class Device(DeviceCore):
 
         if isinstance(ticket, SemaphoreTicket):
             return open_semaphore(ticket)
-        if not isinstance(ticket, BufferTicket):
-            message = f"open takes what share() returned, not {type(ticket).__name__}"
-            raise ArgumentTypeError(message)
+        as_instance(ticket, BufferTicket, "open takes what share() returned")
         storage, dtype = sharing.open_shared(self, ticket)
         return Buffer(self, storage, ticket.offset, ticket.size, dtype, ticket.shape, ticket.denied)
 
@@ -248,8 +242,7 @@ class Device(DeviceCore):
         self._live()
         if release is not None:
             as_function(release, "import_array: release")
-        if not isinstance(array, np.ndarray):
-            raise ArgumentTypeError(f"import_array takes a numpy array, not {type(array).__name__}")
+        array = as_instance(array, np.ndarray, "import_array takes a numpy array")
         shape_of(array.nbytes, array.dtype, "import_array")
         if not array.flags.c_contiguous or not array.nbytes:
             raise InvalidArgumentError(
@@ -464,9 +457,7 @@ class Device(DeviceCore):
         alone. If one is lost already, so is the other now. Lasts until a close.
         """
         self._live()
-        if not isinstance(other, Device):
-            raise ArgumentTypeError(f"share_loss takes a device, not {type(other).__name__}")
-        other._live()
+        as_instance(other, Device, "share_loss takes a device")._live()
         self._context.share_loss(other._context)
 
     @property

@@ -17,7 +17,8 @@ from hal._memory.extent import Extent
 from hal._memory.storage import Storage
 from hal._memory.usage import DISPATCH, INDIRECT, READ, WRITE
 from hal._programs.parameters import ParameterBlock, Resolver
-from hal.errors import ArgumentTypeError, InvalidArgumentError
+from hal.arguments import as_instance
+from hal.errors import InvalidArgumentError
 from hal.native import IndirectLaunchNode
 
 Grid: TypeAlias = "int | Sequence[int] | Buffer"
@@ -136,9 +137,7 @@ def check_launch(
 
 def check_kernel(kernel: object) -> None:
     """Raise unless an object is a kernel."""
-    if not isinstance(kernel, Kernel):
-        message = f"dispatch takes a kernel (program['name']), not {type(kernel).__name__}"
-        raise ArgumentTypeError(message)
+    as_instance(kernel, Kernel, "dispatch takes a kernel (program['name'])")
 
 
 def check_counts(grid: Any, kernel: Kernel) -> None:  # noqa: ANN401 - a buffer or a slot

@@ -38,34 +38,23 @@ _Value = int | float | str
 
 
 class PrintedLine(NamedTuple):
-    """The output of one call of printf, or of one trace.
-
-    Attributes
-    ----------
-    thread, block
-        The indices in x, y and z of the thread that wrote it, and of its block.
-    text
-        As formatted, with its line end if it has one.
-    """
+    """The output of one call of printf, or of one trace."""
 
     thread: tuple[int, int, int]
+    """The indices in x, y and z of the thread that wrote it."""
     block: tuple[int, int, int]
+    """Those of its block."""
     text: str
+    """As formatted, with its line end if it has one."""
 
 
 class Printed(NamedTuple):
-    """The output of a run; ``str()`` is the whole text.
-
-    Attributes
-    ----------
-    lines
-        One per call; those of one thread are in order.
-    cut
-        The number of calls that found no room.
-    """
+    """The output of a run; ``str()`` is the whole text."""
 
     lines: tuple[PrintedLine, ...]
+    """One per call; those of one thread are in order."""
     cut: int
+    """The number of calls that found no room."""
 
     def __str__(self) -> str:
         text = "".join(line.text for line in self.lines)

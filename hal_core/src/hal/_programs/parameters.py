@@ -79,33 +79,22 @@ class Parameter:
 
     Raises `InvalidArgumentError` for a kind that does not come in that size,
     for more than 1 MiB, and for a constant that is not a pointer.
-
-    Attributes
-    ----------
-    name
-        Its name in the source.
-    kind
-        "ptr", "int" (signed), "uint", "float", "bfloat" (bfloat16), "bool",
-        "record" (anything else that can be copied byte by byte), or "any"
-        (only the size is known).
-    size, alignment
-        In bytes.
-    is_const
-        Whether it is a pointer through which the kernel only reads, as
-        ``const float *`` is. The kernel may still write to the same memory
-        through another pointer.
-    element
-        The type that a pointer points to, as a signature spells it: ``"f32"``,
-        ``"bytes[12]"`` for a structure. Empty for ``void *``, for anything but
-        a pointer, and where it is unknown.
     """
 
     name: str
+    """Its name in the source."""
     kind: str
+    """"ptr", "int" (signed), "uint", "float", "bfloat" (bfloat16), "bool", "record" (anything else
+    that can be copied byte by byte), or "any" (only the size is known)."""
     size: int
     alignment: int
+    """In bytes, as the size."""
     is_const: bool = False
+    """Whether it is a pointer through which the kernel only reads, as ``const float *`` is. The
+    kernel may still write to the same memory through another pointer."""
     element: str = ""
+    """The type that a pointer points to, as a signature spells it: ``"f32"``, ``"bytes[12]"`` for a
+    structure. Empty for ``void *``, for anything but a pointer, and where it is unknown."""
 
     def __post_init__(self) -> None:
         known = self.kind in SIZED.values() or (self.kind, self.size) in _CODES

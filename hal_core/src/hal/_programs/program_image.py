@@ -13,30 +13,20 @@ from hal._programs.type_table import KernelEntry
 
 
 class ProgramImage(NamedTuple):
-    """A program's image for one target.
-
-    Attributes
-    ----------
-    backend
-        The backend that compiled it: ``"cuda"``.
-    target
-        The architecture, in the backend's words: ``"sm_90"``.
-    image
-        The bytes, which `Device.load` takes as well.
-    kernels
-        What is known of its kernels, by name; None where only loading tells.
-    log
-        The compiler's messages.
-    properties
-        The backend's other notes: the compiler, the processor's features.
-    """
+    """A program's image for one target."""
 
     backend: str
+    """The backend that compiled it: ``"cuda"``."""
     target: str
+    """The architecture, in the backend's words: ``"sm_90"``."""
     image: bytes
+    """The bytes, which `Device.load` takes as well."""
     kernels: Mapping[str, KernelEntry] | None
+    """What is known of its kernels, by name; None where only loading tells."""
     log: str
+    """The compiler's messages."""
     properties: Mapping[str, str]
+    """The backend's other notes: the compiler, the processor's features."""
 
     @property
     def name(self) -> str:

@@ -6,13 +6,12 @@ docs/collectives.md describes all of it.
 
 from __future__ import annotations
 
-from hal.collectives.group import Group as Group
-from hal.collectives.joining import join as join
-from hal.collectives.joining import join_all as join_all
-from hal.collectives.launchers import find_place as find_place
-from hal.collectives.plugins import providers as providers
+from hal.collectives.group import Group
+from hal.collectives.joining import join, join_all
+from hal.collectives.launchers import find_place
+from hal.collectives.plugins import providers
 from hal.collectives.shortcuts import install as _install_shortcuts
-from hal.native_collectives import Place as Place
+from hal.native_collectives import Place
 
 __all__ = ["Group", "Place", "find_place", "join", "join_all", "providers"]
 

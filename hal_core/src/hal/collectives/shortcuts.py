@@ -10,8 +10,6 @@ from hal._base import speedups
 from hal.collectives.group import Group
 from hal.collectives.group_watch import watched
 
-__all__ = ["install"]
-
 
 def install() -> None:
     """Tell the extension of groups, if it is there; `hal.collectives` calls it once."""

@@ -8,10 +8,10 @@ from typing import Any, Final
 import numpy as np
 
 import hal
-from hal.arguments import as_flag
+from hal.arguments import as_flag, as_int
 from hal.errors import ArgumentTypeError, InvalidArgumentError
 from hal.flow.buffers import TrackedBuffer
-from hal.flow.scheduler import AnyDevice, QueueName, TraceFunction, check_bytes, index_of
+from hal.flow.scheduler import AnyDevice, QueueName, TraceFunction, index_of
 from hal.flow.tracking import collect, note, part_of
 from hal.flow.transfers import Transfers
 from hal.protocols import Signals, Waits
@@ -33,7 +33,7 @@ class Copies(Transfers):
         peers: bool,
     ) -> None:
         super().__init__(devices, trace, snapshot)
-        self._chunk = check_bytes("chunk", chunk, 1)
+        self._chunk = as_int(chunk, "chunk is a number of bytes", 1)
         self._peers = as_flag(peers, "Flow: peers")
         self._connected: dict[tuple[hal.Device, hal.Device], bool] = {}
 
@@ -146,22 +146,13 @@ class Copies(Transfers):
         room = target.raw.subspan(target_offset, size, dtype=np.uint8)
         history, start = source.history, source.start + source_offset
         other, place = target.history, target.start + target_offset
-        lanes, lanes_there = history.lanes, other.lanes
         reading = (history, part_of(history, start, start + size), False)
         writing = (other, part_of(other, place, place + size), True)
         with self._lock:
             try:
                 found = collect((reading,), self.look, wait)
                 found_there = collect((writing,), self.look)
-                read, written = self._pieces(
-                    lanes.download,
-                    part,
-                    found,
-                    lanes_there.upload,
-                    room,
-                    found_there,
-                    signal,
-                )
+                read, written = self._pieces(part, found, room, found_there, signal)
                 note((reading,), read)
                 note((writing,), written)
             except BaseException:
@@ -175,10 +166,8 @@ class Copies(Transfers):
 
     def _pieces(
         self,
-        download: hal.Queue,
         part: hal.Buffer,
         found: list[Any],
-        upload: hal.Queue,
         room: hal.Buffer,
         found_there: list[Any],
         signal: Signals,
@@ -188,6 +177,7 @@ class Copies(Transfers):
         Each write comes after the one before, so that the last one fails if
         any piece has.
         """
+        download, upload = part.device.queues.download, room.device.queues.upload
         size, step = part.size, self._chunk
         blocks: list[hal.Buffer] = []
         writes: list[hal.Submission] = []

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Self
 
 import hal
-from hal.arguments import as_function, as_items, as_seconds, shown
+from hal.arguments import as_function, as_instance, as_items, as_seconds, shown
 from hal.errors import ArgumentTypeError, InvalidArgumentError
 from hal.flow.buffers import TrackedBuffer
 from hal.flow.copies import Copies
@@ -90,8 +90,7 @@ class Flow(Copies):
         `InvalidArgumentError` for memory that is tracked already, by any flow,
         and for a device that is not the flow's.
         """
-        if not isinstance(raw, hal.Buffer):
-            raise ArgumentTypeError(f"adopt takes a raw buffer, not {type(raw).__name__}")
+        as_instance(raw, hal.Buffer, "adopt takes a raw buffer")
         self.check_open()
         lanes = self.lanes_of(raw.device)
         origin = hal.Fence(after)
@@ -232,10 +231,9 @@ class Flow(Copies):
         written, whatever was recorded. A slot for the output of kernels takes a
         `hal.Output`, one for each run.
         """
-        recorded = commands.commands if commands.__class__ is Recording else commands
-        if not isinstance(recorded, hal.CommandBuffer):
-            message = f"execute takes a recording (flow.record()), not {type(commands).__name__}"
-            raise ArgumentTypeError(message)
+        given = commands.commands if commands.__class__ is Recording else commands
+        rule = "execute takes a recording (flow.record())"
+        recorded = as_instance(given, hal.CommandBuffer, rule)
         accesses: list[TrackedAccess] = []
         table = bound_accesses(self, commands, bindings, reads, writes, accesses)
         lanes = self._lanes.get(recorded.device) or self.lanes_of(recorded.device)

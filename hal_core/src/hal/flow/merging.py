@@ -22,18 +22,12 @@ _MODES: Final = ("copy", "streaming")
 
 @dataclass(frozen=True, slots=True)
 class Merge:
-    """The argument of a routine that a device's merge buffer brings; see `Context.link`.
-
-    Attributes
-    ----------
-    name
-        The name, in any context, of what has to be loaded when the routine is called.
-    mode
-        The mode that it has to be loaded with; None for any.
-    """
+    """The argument of a routine that a device's merge buffer brings; see `Context.link`."""
 
     name: str
+    """The name, in any context, of what has to be loaded when the routine is called."""
     mode: MergeMode | None = None
+    """The mode that it has to be loaded with; None for any."""
 
     def __post_init__(self) -> None:
         as_text(self.name, "Merge: the name of what is merged is a str")

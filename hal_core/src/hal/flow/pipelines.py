@@ -10,8 +10,8 @@ from typing import Any, Final, Self, SupportsFloat, SupportsIndex
 import numpy as np
 
 import hal
-from hal.arguments import as_int, as_mapping, as_seconds, shown
-from hal.errors import ArgumentTypeError, ClosedError, HalError, InvalidArgumentError
+from hal.arguments import as_instance, as_int, as_mapping, as_seconds, shown
+from hal.errors import ClosedError, HalError, InvalidArgumentError
 from hal.flow.buffers import TrackedBuffer
 from hal.flow.recordings import Recording, bound, direct_accesses
 from hal.flow.tracking import Lanes, TrackedAccess
@@ -97,17 +97,11 @@ class Pipeline:
     )
 
     def __init__(self, flow: Transfers, recording: Recording, depth: SupportsIndex) -> None:
-        if not isinstance(recording, Recording):
-            message = f"pipeline takes a recording (flow.record()), not {type(recording).__name__}"
-            raise ArgumentTypeError(message)
-        number = as_int(depth, "depth is how many inputs are on their way")
-        if not 1 <= number <= _DEEPEST:
-            message = (
-                f"depth is how many inputs are on their way, 1 to {_DEEPEST}, not {shown(number)}"
-            )
-            raise InvalidArgumentError(message)
         self._flow = flow
-        self.recording: Final = recording
+        self.recording: Final = as_instance(
+            recording, Recording, "pipeline takes a recording (flow.record())"
+        )
+        number = as_int(depth, "depth is how many inputs are on their way", 1, _DEEPEST)
         self.depth: Final = number
         device = recording.commands.device
         self._lanes: Final = flow.lanes_of(device)

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 import hal
-from hal.arguments import as_int, as_items, as_mapping, as_names, shown
+from hal.arguments import as_instance, as_int, as_items, as_mapping, as_names, shown
 from hal.errors import ArgumentTypeError, InvalidArgumentError
 from hal.flow.buffers import TrackedBuffer
 from hal.flow.scheduler import AnyDevice, Scheduler, index_of
@@ -251,9 +251,7 @@ def kernel_arguments(
 
     Each of these with its index or name, and whether the kernel writes it.
     """
-    if not isinstance(kernel, hal.Kernel):
-        message = f"dispatch takes a kernel (program['name']), not {type(kernel).__name__}"
-        raise ArgumentTypeError(message)
+    as_instance(kernel, hal.Kernel, "dispatch takes a kernel (program['name'])")
     constants = constants_of(kernel, reads, writes)
     kind: type = args.__class__  # to ask whether something is a mapping takes long
     if kind is not tuple and kind is not list:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeAlias
 
 import hal
-from hal.arguments import as_choice, as_flag, as_function, as_int, shown
+from hal.arguments import as_choice, as_flag, as_function, as_instance, as_int, shown
 from hal.errors import ArgumentTypeError, ClosedError, HalError, InvalidArgumentError
 from hal.flow.buffers import TrackedBuffer, Tracker, not_tracked
 from hal.flow.tracking import History, Lanes, TrackedAccess, collect, note
@@ -215,22 +215,10 @@ def index_of(number: object, what: str) -> int:
     return number if type(number) is int else as_int(number, f"{what} is a number of bytes")
 
 
-def check_bytes(name: str, value: object, least: int) -> int:
-    """Return a number of bytes; raise if it is not one."""
-    number = as_int(value, f"{name} is a number of bytes")
-    if number < least:
-        message = f"{name} is a number of bytes, {least} or more, not {shown(number)}"
-        raise InvalidArgumentError(message)
-    return number
-
-
 def _opened(device: object) -> hal.Device:
     """Return the device itself, also for a virtual one."""
     opened = device.device if isinstance(device, VirtualDevice) else device
-    if not isinstance(opened, hal.Device):
-        message = f"a flow takes devices (hal.create_device), not {type(device).__name__}"
-        raise ArgumentTypeError(message)
-    return opened
+    return as_instance(opened, hal.Device, "a flow takes devices (hal.create_device)")
 
 
 def _is_open(timepoint: hal.Timepoint) -> bool:

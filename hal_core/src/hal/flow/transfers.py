@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 import hal
-from hal.arguments import as_array, as_flag, check_elements, shown
+from hal.arguments import as_array, as_flag, as_int, check_elements, shown
 from hal.errors import (
     ArgumentTypeError,
     DeadlineExceededError,
@@ -26,7 +26,6 @@ from hal.flow.scheduler import (
     QueueName,
     Scheduler,
     TraceFunction,
-    check_bytes,
     doubt,
     index_of,
 )
@@ -81,7 +80,7 @@ class Transfers(Scheduler):
         snapshot: int,
     ) -> None:
         super().__init__(devices, trace)
-        self._snapshot = check_bytes("snapshot", snapshot, 0)
+        self._snapshot = as_int(snapshot, "snapshot is a number of bytes", 0)
         self.most_captured = min(self._snapshot, _SMALL)  # of an array that is not held
         self.reads_in_flight = ReadsInFlight()
         # By device: an unordered queue for work that follows the end of a transfer

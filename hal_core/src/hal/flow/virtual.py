@@ -242,10 +242,7 @@ def virtual_devices(
     `hal.create_device`, and `InvalidArgumentError`; nothing is left open
     then.
     """
-    rule = "count is how many virtual devices to open"
-    number = as_int(count, rule)
-    if not 1 <= number <= _MOST:
-        raise InvalidArgumentError(f"{rule}, 1 to {_MOST}, not {shown(number)}")
+    number = as_int(count, "count is how many virtual devices to open", 1, _MOST)
     if isinstance(memory_limit, Sequence) and not isinstance(memory_limit, _NO_LISTS):
         limits: Any = as_items(memory_limit, "memory_limit is a limit or a list of limits")
     else:
