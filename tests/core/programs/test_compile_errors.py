@@ -12,7 +12,7 @@ import hal
 from hal._programs.compile_errors import explained
 from hal._programs.scanner import scan
 from hal._programs.words import RESERVED
-from hal.errors import ArgumentTypeError, CompilationError, InvalidArgumentError
+from hal.errors import CompilationError, InvalidArgumentError
 from hal.native import CompileRequest
 
 HEAD = "struct Pair { int left, right; };\n"
@@ -136,12 +136,6 @@ def test_errors_that_are_all_in_text_of_ours_are_shown_as_they_are_c5():
     assert str(explained(error, request)) == str(error)
     other = CompilationError("of another kind", log="log")
     assert explained(other, request) is other
-
-
-@pytest.mark.parametrize("source", ["kernel.cu", "folder/my kernel.hip", pathlib.Path("a/b.cpp")])
-def test_a_path_in_the_place_of_a_source_is_asked_about(device, source):
-    with pytest.raises((ArgumentTypeError, InvalidArgumentError), match=r"read_text\(\), "):
-        device.compile(source)
 
 
 def test_no_device_and_no_pipe_is_included_c5(device, tmp_path):
