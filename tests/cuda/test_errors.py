@@ -8,12 +8,7 @@ import gpusim
 import pytest
 from child_processes import run_alone
 
-from hal.errors import (
-    DeviceLostError,
-    OperationError,
-    OutOfMemoryError,
-    UnimplementedError,
-)
+from hal.errors import DeviceLostError, OperationError, OutOfMemoryError, UnimplementedError
 from hal.native import MemoryType
 
 CASES = [

@@ -10,12 +10,7 @@ import pytest
 from core_harness import LIMIT
 
 import hal
-from hal.errors import (
-    ArgumentTypeError,
-    ClosedError,
-    DeadlineExceededError,
-    InvalidArgumentError,
-)
+from hal.errors import ArgumentTypeError, ClosedError, DeadlineExceededError, InvalidArgumentError
 from hal.flow import Flow
 
 SOURCE = """

@@ -9,11 +9,7 @@ import pytest
 from compile_requests import compiled, request
 from hip_harness import LIMIT, Arguments, words
 
-from hal.errors import (
-    InvalidArgumentError,
-    NotFoundError,
-    OutOfMemoryError,
-)
+from hal.errors import InvalidArgumentError, NotFoundError, OutOfMemoryError
 
 C = ctypes.CDLL(None, use_errno=True)
 

@@ -6,16 +6,7 @@ from math import comb
 import pytest
 from schedlab import scheduler, sync
 from schedlab.choices import NondeterminismError, ScheduleError, decode, encode
-from schedlab.explore import (
-    Follow,
-    check,
-    explore,
-    reduce,
-    replay,
-    run_once,
-    search,
-    shrink,
-)
+from schedlab.explore import Follow, check, explore, reduce, replay, run_once, search, shrink
 
 
 class Toy:

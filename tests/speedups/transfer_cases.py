@@ -14,12 +14,7 @@ from shortcut_harness import Calls, fails, main, warm
 
 import hal
 from hal._transfers.transfers import SMALL
-from hal.errors import (
-    ArgumentTypeError,
-    ClosedError,
-    InvalidArgumentError,
-    OperationError,
-)
+from hal.errors import ArgumentTypeError, ClosedError, InvalidArgumentError, OperationError
 from hal_conformance.calls import Holds
 
 ARGUMENTS = Counter({"Buffer.numpy": 1, "check_buffer": 1, "storage_of": 1})

@@ -6,10 +6,7 @@ import pytest
 from core_harness import LIMIT
 
 import hal
-from hal.errors import (
-    DeadlineExceededError,
-    InvalidArgumentError,
-)
+from hal.errors import DeadlineExceededError, InvalidArgumentError
 
 SIZE = 4096
 

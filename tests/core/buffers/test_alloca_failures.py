@@ -15,13 +15,7 @@ import hal
 from hal._buffers import alloca as _alloca
 from hal._memory.settings import MemorySettings
 from hal._memory.storage import Storage
-from hal.errors import (
-    ClosedError,
-    DeviceLostError,
-    HalError,
-    OperationError,
-    OutOfMemoryError,
-)
+from hal.errors import ClosedError, DeviceLostError, HalError, OperationError, OutOfMemoryError
 
 SIZE = 4096
 ROOM = 1 << 20

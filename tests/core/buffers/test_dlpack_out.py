@@ -18,12 +18,7 @@ from interop_harness import (
     settle,
 )
 
-from hal.errors import (
-    ArgumentTypeError,
-    ExchangeError,
-    InvalidArgumentError,
-    UnimplementedError,
-)
+from hal.errors import ArgumentTypeError, ExchangeError, InvalidArgumentError, UnimplementedError
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

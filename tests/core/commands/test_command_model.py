@@ -17,13 +17,7 @@ import byte_model
 import numpy as np
 import pytest
 from command_author import Author
-from command_world import (
-    DIRECT,
-    KINDS,
-    Latest,
-    World,
-    contents,
-)
+from command_world import DIRECT, KINDS, Latest, World, contents
 from core_harness import LIMIT
 
 import hal

@@ -11,11 +11,7 @@ from core_harness import LIMIT, Running, collect_in_threads
 
 import hal
 from hal._memory.settings import MemorySettings
-from hal.errors import (
-    InvalidArgumentError,
-    OperationError,
-    OutOfMemoryError,
-)
+from hal.errors import InvalidArgumentError, OperationError, OutOfMemoryError
 
 NUMBERS = np.arange(64, dtype=np.int32)
 

@@ -14,12 +14,7 @@ from native_probe import Probe
 
 import hal
 from hal._engine import steps
-from hal.errors import (
-    CancelledError,
-    ClosedError,
-    DeviceLostError,
-    OperationError,
-)
+from hal.errors import CancelledError, ClosedError, DeviceLostError, OperationError
 
 
 @pytest.mark.parametrize("ends", [True, False])

@@ -11,12 +11,7 @@ import pytest
 import hal
 from hal._engine import memory_events
 from hal._engine.memory_events import open_memory_events
-from hal.errors import (
-    DeviceLostError,
-    InvalidArgumentError,
-    OperationError,
-    UnimplementedError,
-)
+from hal.errors import DeviceLostError, InvalidArgumentError, OperationError, UnimplementedError
 
 
 class Streams:

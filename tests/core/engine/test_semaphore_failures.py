@@ -14,11 +14,7 @@ import pytest
 from core_harness import LIMIT, collect_in_threads
 
 import hal
-from hal.errors import (
-    CompilationError,
-    HalError,
-    OperationError,
-)
+from hal.errors import CompilationError, HalError, OperationError
 
 
 def test_failure_keeps_the_class_and_its_attributes_s4():

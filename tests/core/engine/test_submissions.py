@@ -6,9 +6,7 @@ import pytest
 from core_harness import LIMIT
 
 import hal
-from hal.errors import (
-    InvalidArgumentError,
-)
+from hal.errors import InvalidArgumentError
 
 
 @pytest.mark.parametrize("count", [1, 2, 3])

@@ -8,12 +8,7 @@ import pytest
 from core_harness import LIMIT, Latch
 
 import hal
-from hal.errors import (
-    CancelledError,
-    ClosedError,
-    OperationError,
-    UnimplementedError,
-)
+from hal.errors import CancelledError, ClosedError, OperationError, UnimplementedError
 
 
 def hold(probe, device):

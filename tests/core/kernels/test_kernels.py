@@ -9,10 +9,7 @@ import pytest
 from core_harness import LIMIT
 
 import hal
-from hal.errors import (
-    ArgumentTypeError,
-    InvalidArgumentError,
-)
+from hal.errors import ArgumentTypeError, InvalidArgumentError
 
 SOURCE = """
 extern "C" __global__ void saxpy(float a, const float *x, float *y, int n) {

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hal.errors import (
-    ClosedError,
-    UnimplementedError,
-)
+from hal.errors import ClosedError, UnimplementedError
 
 SOURCE = """
 __global__ void HAL_BLOCK(32, 2) HAL_SHARED_MEMORY(256) own(int *x) { x[threadIdx.x] = 1; }

@@ -13,12 +13,7 @@ import hal
 from hal._kernels.output import _format
 from hal._programs.printing import UNTRACED, Printing, with_output
 from hal._programs.scanner import scan
-from hal.errors import (
-    ArgumentTypeError,
-    CompilationError,
-    InvalidArgumentError,
-    OperationError,
-)
+from hal.errors import ArgumentTypeError, CompilationError, InvalidArgumentError, OperationError
 from hal.flow import Flow
 
 SOURCE = """

@@ -15,12 +15,7 @@ from staging_harness import MANY, SLOT, some
 
 import hal
 from hal._memory import blocking
-from hal.errors import (
-    ClosedError,
-    DeadlineExceededError,
-    DeviceLostError,
-    OperationError,
-)
+from hal.errors import ClosedError, DeadlineExceededError, DeviceLostError, OperationError
 
 COPIES = ("copy_to_host", "copy_from_host")
 

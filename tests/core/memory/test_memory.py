@@ -8,12 +8,7 @@ from core_harness import LIMIT
 
 from hal._memory import views
 from hal._memory.storage import lend
-from hal.errors import (
-    ClosedError,
-    InvalidArgumentError,
-    OutOfMemoryError,
-    UnimplementedError,
-)
+from hal.errors import ClosedError, InvalidArgumentError, OutOfMemoryError, UnimplementedError
 from hal.native import MemoryType
 
 

@@ -12,11 +12,7 @@ from core_harness import LIMIT, collect_in_threads
 from file_harness import cause_of, failure_of
 
 import hal
-from hal.errors import (
-    ArgumentTypeError,
-    CancelledError,
-    DeviceLostError,
-)
+from hal.errors import ArgumentTypeError, CancelledError, DeviceLostError
 
 
 def missing(folder):

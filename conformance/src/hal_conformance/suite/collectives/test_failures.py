@@ -20,8 +20,8 @@ from hal.errors import (
     OperationError,
     RendezvousError,
 )
-from hal_conformance.suite.collectives.members import MakeGroups, buffer_of, failure_of, reduce
-from hal_conformance.suite.support import LIMIT, MakeSemaphore, in_threads
+from hal_conformance.suite.collectives.members import buffer_of, failure_of, reduce
+from hal_conformance.suite.support import LIMIT, in_threads
 
 DIFFERENT: dict[str, Callable[[hal.collectives.Group], hal.Submission]] = {
     "size": lambda g: g.device.queue.all_reduce(buffer_of(g, 9), group=g),
@@ -33,7 +33,7 @@ DIFFERENT: dict[str, Callable[[hal.collectives.Group], hal.Submission]] = {
 
 
 @pytest.mark.parametrize("what", DIFFERENT)
-def test_ranks_that_differ_fail_g3(make_groups: MakeGroups, what: str) -> None:
+def test_ranks_that_differ_fail_g3(make_groups, what):
     """G3: on every rank, with who and what; later work of the group fails; the devices go on."""
     groups = make_groups(3)
     submissions = [reduce(groups[0]), DIFFERENT[what](groups[1])]
@@ -50,7 +50,7 @@ def test_ranks_that_differ_fail_g3(make_groups: MakeGroups, what: str) -> None:
         group.device.queue.fill(buffer_of(group), 2).wait(LIMIT)
 
 
-def test_a_rank_that_does_not_come_fails_the_others_g3(make_groups: MakeGroups) -> None:
+def test_a_rank_that_does_not_come_fails_the_others_g3(make_groups):
     """G3: at the time-out, with the rank that is missing and what each did last."""
     groups = make_groups(3, 2.0)
     hal.wait_all([reduce(group) for group in groups], LIMIT)
@@ -61,9 +61,7 @@ def test_a_rank_that_does_not_come_fails_the_others_g3(make_groups: MakeGroups) 
         assert len(error.records[0]) == 2
 
 
-def test_the_time_of_a_wait_is_not_counted_g3(
-    make_groups: MakeGroups, semaphore: hal.Semaphore
-) -> None:
+def test_the_time_of_a_wait_is_not_counted_g3(make_groups, semaphore):
     """G3: the time-out begins at the issue, so that a group may stand in line for long."""
     groups = make_groups(2, 1.5)
     submissions = [reduce(group, wait=semaphore.at(1)) for group in groups]
@@ -73,9 +71,7 @@ def test_the_time_of_a_wait_is_not_counted_g3(
     hal.wait_all(submissions, LIMIT)
 
 
-def test_a_failed_wait_of_one_rank_fails_all_g3(
-    make_groups: MakeGroups, make_semaphore: MakeSemaphore
-) -> None:
+def test_a_failed_wait_of_one_rank_fails_all_g3(make_groups, make_semaphore):
     """G3, S5: it fails with the wait's error, its signals too, and the others with who and why."""
     groups, broken, done = make_groups(2), make_semaphore(), make_semaphore()
     mine = reduce(groups[0], wait=broken.at(1), signal=done.at(1))
@@ -89,9 +85,7 @@ def test_a_failed_wait_of_one_rank_fails_all_g3(
     assert "broken on purpose" in str(error)
 
 
-def test_a_cancelled_collective_fails_the_others_g3(
-    make_groups: MakeGroups, make_semaphore: MakeSemaphore
-) -> None:
+def test_a_cancelled_collective_fails_the_others_g3(make_groups, make_semaphore):
     """G3, Q7: before its issue it is cancelled; the other ranks do not wait for it."""
     groups, gate = make_groups(2), make_semaphore()
     mine = reduce(groups[0], wait=gate.at(1))
@@ -101,7 +95,7 @@ def test_a_cancelled_collective_fails_the_others_g3(
     assert failure_of(theirs).ranks == (0,)
 
 
-def test_ranks_that_are_left_go_on_g3(make_groups: MakeGroups) -> None:
+def test_ranks_that_are_left_go_on_g3(make_groups):
     """G3: they make a new group of those, in the given order."""
     groups = make_groups(3, 1.0)
     failure_of(reduce(groups[0]), CollectiveTimeoutError)
@@ -120,9 +114,7 @@ def test_ranks_that_are_left_go_on_g3(make_groups: MakeGroups) -> None:
         group.close()
 
 
-def test_a_closed_group_is_refused_g3(
-    make_groups: MakeGroups, make_semaphore: MakeSemaphore
-) -> None:
+def test_a_closed_group_is_refused_g3(make_groups, make_semaphore):
     """G3: what was not issued is cancelled, and others do not wait for who has closed it."""
     groups, gate = make_groups(2), make_semaphore()
     pending = reduce(groups[0], wait=gate.at(1))
@@ -137,9 +129,7 @@ def test_a_closed_group_is_refused_g3(
         pass
 
 
-def test_no_rendezvous_is_waited_for_without_end_g4(
-    device: hal.Device, second_device: hal.Device
-) -> None:
+def test_no_rendezvous_is_waited_for_without_end_g4(device, second_device):
     """G4: the error says who has not come; a device that comes twice is refused."""
     with pytest.raises(RendezvousError) as caught:
         hal.collectives.join(
@@ -150,12 +140,12 @@ def test_no_rendezvous_is_waited_for_without_end_g4(
         hal.collectives.join_all([device, second_device, device])
 
 
-def test_bad_arguments_are_refused_g1(make_groups: MakeGroups, device: hal.Device) -> None:
+def test_bad_arguments_are_refused_g1(make_groups, device):
     """G1: at the call; nothing is submitted, and the group goes on."""
     groups = make_groups(2)
     queue, group = device.queue, groups[0]
     one, four, whole = buffer_of(group, 1), buffer_of(group, 4), buffer_of(group, 8)
-    refused: list[Callable[[], object]] = [
+    refused = [
         lambda: queue.all_reduce(four, whole, group=group),
         lambda: queue.all_reduce(four, group=group, op="xor"),
         lambda: queue.all_reduce(four, group=groups[1]),
@@ -174,9 +164,9 @@ def test_bad_arguments_are_refused_g1(make_groups: MakeGroups, device: hal.Devic
     for call in refused:
         with pytest.raises(InvalidArgumentError):
             call()
-    mistyped: list[Callable[[], object]] = [
-        lambda: queue.all_reduce(np.ones(4), group=group),  # type: ignore[arg-type]
-        lambda: queue.all_reduce(four, group=device),  # type: ignore[arg-type]
+    mistyped = [
+        lambda: queue.all_reduce(np.ones(4), group=group),
+        lambda: queue.all_reduce(four, group=device),
         lambda: queue.all_reduce(buffer_of(group, 4, "complex64"), group=group),
         lambda: queue.all_reduce(four, buffer_of(group, 4, "int32"), group=group),
     ]
@@ -186,7 +176,7 @@ def test_bad_arguments_are_refused_g1(make_groups: MakeGroups, device: hal.Devic
     hal.wait_all([reduce(each) for each in groups], LIMIT)
 
 
-def test_buffers_live_until_the_end_q5(make_groups: MakeGroups) -> None:
+def test_buffers_live_until_the_end_q5(make_groups):
     """Q5, M2: dropped buffers of collectives in flight are kept, and then given back."""
     groups = make_groups(2)
     gc.collect()
@@ -203,7 +193,7 @@ def test_buffers_live_until_the_end_q5(make_groups: MakeGroups) -> None:
     assert groups[0].device.statistics().bytes_now == before
 
 
-def test_a_barrier_waits_for_all_g1(make_groups: MakeGroups, gate: hal.Semaphore) -> None:
+def test_a_barrier_waits_for_all_g1(make_groups, gate):
     """G1: nobody's ends before the last rank has come, behind whatever that waits for."""
     groups = make_groups(3)
     late = groups[1].device.queue.group_barrier(group=groups[1], wait=gate.at(1))
@@ -215,11 +205,11 @@ def test_a_barrier_waits_for_all_g1(make_groups: MakeGroups, gate: hal.Semaphore
     hal.wait_all([*early, late], LIMIT)
 
 
-def test_a_batch_that_is_left_submits_nothing_g1(make_groups: MakeGroups) -> None:
+def test_a_batch_that_is_left_submits_nothing_g1(make_groups):
     """G1: its handle fails, and the group goes on; a batch is on one queue."""
     groups = make_groups(2)
     queue, second = groups[0].device.queue, groups[0].device.queues.upload
-    left: list[hal.Submission] = []
+    left = []
     with (  # noqa: PT012
         pytest.raises(InvalidArgumentError, match="one launch on one queue"),
         groups[0].batch(),

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 import pytest
 
@@ -17,8 +15,8 @@ from hal.errors import (
     InvalidArgumentError,
     OperationError,
 )
-from hal_conformance.suite.collectives.members import MakeGroups, buffer_of, failure_of, reduce
-from hal_conformance.suite.support import LIMIT, MakeSemaphore
+from hal_conformance.suite.collectives.members import buffer_of, failure_of, reduce
+from hal_conformance.suite.support import LIMIT
 
 Group = hal.collectives.Group
 
@@ -34,9 +32,7 @@ def record(group: Group, buffer: hal.Buffer, op: str = "sum") -> hal.CommandBuff
     return commands
 
 
-def test_executions_stand_in_the_order_of_the_group_g1(
-    make_groups: MakeGroups, gate: hal.Semaphore
-) -> None:
+def test_executions_stand_in_the_order_of_the_group_g1(make_groups, gate):
     """G1: behind what was submitted before, also on another queue, and before what comes later."""
     groups = make_groups(2)
     ends = []
@@ -59,7 +55,7 @@ def test_executions_stand_in_the_order_of_the_group_g1(
         assert (buffer.numpy() == 6).all()  # 1 + 2, the greatest of 3 and 3, 3 + 3
 
 
-def test_a_recorded_batch_is_one_launch_g1(make_groups: MakeGroups) -> None:
+def test_a_recorded_batch_is_one_launch_g1(make_groups):
     """G1: so two ranks may send to each other, also if others wait for each of the operations."""
     groups = make_groups(2, 2.0)
     works = []
@@ -81,7 +77,7 @@ def test_a_recorded_batch_is_one_launch_g1(make_groups: MakeGroups) -> None:
         assert (last.numpy() == expected).all()
 
 
-def test_ranks_whose_recordings_differ_fail_g3(make_groups: MakeGroups) -> None:
+def test_ranks_whose_recordings_differ_fail_g3(make_groups):
     """G3: the execution fails on each rank with who and what, and later ones at once."""
     groups = make_groups(2)
     recordings = [
@@ -101,7 +97,7 @@ def test_ranks_whose_recordings_differ_fail_g3(make_groups: MakeGroups) -> None:
         group.device.queue.fill(buffer_of(group), 2).wait(LIMIT)
 
 
-def test_a_rank_that_executes_nothing_fails_the_others_g3(make_groups: MakeGroups) -> None:
+def test_a_rank_that_executes_nothing_fails_the_others_g3(make_groups):
     """G3: at the time-out; what was recorded before the collective has run, and nothing behind."""
     groups = make_groups(2, 1.0)
     buffer, last = buffer_of(groups[0]), buffer_of(groups[0])
@@ -117,9 +113,7 @@ def test_a_rank_that_executes_nothing_fails_the_others_g3(make_groups: MakeGroup
     assert (last.numpy() == 1).all()
 
 
-def test_an_execution_that_is_not_issued_fails_the_others_g3(
-    make_groups: MakeGroups, make_semaphore: MakeSemaphore
-) -> None:
+def test_an_execution_that_is_not_issued_fails_the_others_g3(make_groups, make_semaphore):
     """G3, S5, Q7: a failed wait and a cancel break the group, as those of an operation do."""
     for fails in (True, False):
         groups, gate = make_groups(2), make_semaphore()
@@ -136,9 +130,7 @@ def test_an_execution_that_is_not_issued_fails_the_others_g3(
         assert failure_of(theirs).ranks == (0,)
 
 
-def test_a_refused_execution_changes_nothing_g1(
-    make_groups: MakeGroups, semaphore: hal.Semaphore
-) -> None:
+def test_a_refused_execution_changes_nothing_g1(make_groups, semaphore):
     """G1, S1: neither the order of the group nor a one-shot recording; a closed group refuses."""
     groups = make_groups(2)
     with groups[0].device.record(one_shot=True) as commands:
@@ -156,14 +148,14 @@ def test_a_refused_execution_changes_nothing_g1(
         groups[1].device.queue.execute(other)
 
 
-def test_bad_collectives_are_not_recorded_g1(make_groups: MakeGroups) -> None:
+def test_bad_collectives_are_not_recorded_g1(make_groups):
     """G1, C1: at the call, and the recording goes on."""
     groups = make_groups(2)
     group, device = groups[0], groups[0].device
     four, whole = buffer_of(group, 4), buffer_of(group, 8)
     with device.record(slots=[np.float32, (np.float32, 16)]) as commands:
         free, sized = commands.slots
-        refused: list[Callable[[], object]] = [
+        refused = [
             lambda: commands.all_reduce(free, group=group),
             lambda: commands.all_reduce(sized, whole, group=group),
             lambda: commands.all_reduce(four, group=groups[1]),
@@ -175,7 +167,7 @@ def test_bad_collectives_are_not_recorded_g1(make_groups: MakeGroups) -> None:
             with pytest.raises(InvalidArgumentError):
                 call()
         with pytest.raises(ArgumentTypeError):
-            commands.all_reduce(np.ones(4), group=group)  # type: ignore[arg-type]
+            commands.all_reduce(np.ones(4), group=group)
         with group.batch():
             commands.all_reduce(four, group=group)
             commands.fill(whole, 0)
@@ -190,7 +182,7 @@ def test_bad_collectives_are_not_recorded_g1(make_groups: MakeGroups) -> None:
     assert len(commands) == 3
 
 
-def test_slots_that_overlap_are_refused_g1(make_groups: MakeGroups) -> None:
+def test_slots_that_overlap_are_refused_g1(make_groups):
     """G1, C3: when they are bound, unless they are in place; nothing is submitted."""
     groups = make_groups(2)
     works = []

@@ -5,18 +5,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-import hal
 from hal.errors import CancelledError, InvalidArgumentError
-from hal_conformance.suite.support import LIMIT, OpenDevice, pattern
+from hal_conformance.suite.support import LIMIT, pattern
 
 pytestmark = pytest.mark.feature("peer_access")
 SIZE = 4096
 
 
 @pytest.mark.parametrize("size", [1, 255, SIZE, (1 << 20) + 1])
-def test_copies_between_devices_are_recorded_c1(
-    device: hal.Device, second_device: hal.Device, queue: hal.Queue, lowering: str, size: int
-) -> None:
+def test_copies_between_devices_are_recorded_c1(device, second_device, queue, lowering, size):
     """C1: there and back, with offsets, behind and before commands of the recording's device."""
     first = device.allocate(size + 16)
     second = second_device.upload(np.zeros(size + 16, np.uint8))
@@ -37,9 +34,7 @@ def test_copies_between_devices_are_recorded_c1(
         queue.fill(back, 0).wait(LIMIT)
 
 
-def test_copies_to_another_device_take_bindings_c3(
-    device: hal.Device, second_device: hal.Device, queue: hal.Queue, lowering: str
-) -> None:
+def test_copies_to_another_device_take_bindings_c3(device, second_device, queue, lowering):
     """C3: a slot stands for memory of the recording's device, and for no other's."""
     target = second_device.upload(np.zeros(SIZE, np.uint8))
     with device.record(slots=1, hazards="auto", command_buffer=lowering) as commands:
@@ -52,12 +47,8 @@ def test_copies_to_another_device_take_bindings_c3(
 
 
 def test_closing_the_other_device_cancels_what_was_not_issued_q6(
-    device: hal.Device,
-    queue: hal.Queue,
-    open_device: OpenDevice,
-    gate: hal.Semaphore,
-    lowering: str,
-) -> None:
+    device, queue, open_device, gate, lowering
+):
     """Q6: of a recording as of a copy; later executions fail, too."""
     owner = open_device()
     source, target = owner.upload(pattern(SIZE)), device.upload(np.zeros(SIZE, np.uint8))
@@ -72,9 +63,7 @@ def test_closing_the_other_device_cancels_what_was_not_issued_q6(
     assert not target.numpy(timeout=LIMIT).any()
 
 
-def test_a_third_devices_recording_does_not_copy_c1(
-    device: hal.Device, second_device: hal.Device, open_device: OpenDevice
-) -> None:
+def test_a_third_devices_recording_does_not_copy_c1(device, second_device, open_device):
     """C1: it is on neither side."""
     third = open_device()
     with pytest.raises(InvalidArgumentError, match="one of those"):

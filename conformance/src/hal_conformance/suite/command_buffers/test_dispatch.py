@@ -10,8 +10,8 @@ import pytest
 
 import hal
 from hal.errors import ArgumentTypeError, HalError, InvalidArgumentError
-from hal_conformance.suite.command_buffers.recording import Recorder, Target
-from hal_conformance.suite.support import LIMIT, MakeSemaphore
+from hal_conformance.suite.command_buffers.recording import Target
+from hal_conformance.suite.support import LIMIT
 
 pytestmark = pytest.mark.feature("kernels")
 
@@ -34,14 +34,12 @@ def scale(
     )
 
 
-def test_parts_of_buffers_c3(
-    device: hal.Device, program: hal.Executable, recorder: Recorder
-) -> None:
+def test_parts_of_buffers_c3(device, program, recorder):
     """C3: elements [1, 3) of both: -9, 2.5, 2.5, -9 comes out."""
     source = device.upload(np.full(4, -2.5, np.float32))
     target = device.upload(np.full(4, -9, np.float32))
 
-    def commands(recording: hal.CommandBuffer, source: Target, target: Target) -> None:
+    def commands(recording, source, target):
         parts = source.subspan(4, 8), target.subspan(4, 8)
         recording.dispatch(program["absolute"], grid=1, block=2, args=(*parts, 2))
         recording.barrier()
@@ -50,11 +48,11 @@ def test_parts_of_buffers_c3(
     assert target.numpy(timeout=LIMIT).tolist() == [-9, 2.5, 2.5, -9]
 
 
-def test_constants_c5(device: hal.Device, program: hal.Executable, recorder: Recorder) -> None:
+def test_constants_c5(device, program, recorder):
     """C5: four constants land in their order, by position and by name."""
     buffers = [device.upload(np.zeros(4, np.int32)) for _ in range(2)]
 
-    def commands(recording: hal.CommandBuffer, first: Target, second: Target) -> None:
+    def commands(recording, first, second):
         kernel = program["write_constants"]
         recording.dispatch(kernel, grid=1, block=1, args=(first, 11, 22, 33, 44))
         names = {"d": 44, "a": 11, "output": second, "c": 33, "b": 22}
@@ -64,25 +62,19 @@ def test_constants_c5(device: hal.Device, program: hal.Executable, recorder: Rec
     assert all(each.numpy(timeout=LIMIT).tolist() == [11, 22, 33, 44] for each in buffers)
 
 
-def test_constants_and_buffers_c5(
-    device: hal.Device, program: hal.Executable, recorder: Recorder
-) -> None:
+def test_constants_and_buffers_c5(device, program, recorder):
     """C5: recorded, [1, 2, 3, 4] times 3 plus 10 is [13, 16, 19, 22]."""
     source, target = device.upload(INPUT), device.upload(np.zeros(4, np.int32))
     recorder.run(lambda r, a, b: scale(r, program, a, b, 3, 10), source, target)
     assert target.numpy(timeout=LIMIT).tolist() == [13, 16, 19, 22]
 
 
-def test_two_kernels_of_one_program_c1(
-    device: hal.Device, program: hal.Executable, recorder: Recorder
-) -> None:
+def test_two_kernels_of_one_program_c1(device, program, recorder):
     """C1: two entry points on one input, into two outputs."""
     source = device.upload(INPUT)
     negative, double = (device.upload(np.zeros(4, np.int32)) for _ in range(2))
 
-    def commands(
-        recording: hal.CommandBuffer, source: Target, negative: Target, double: Target
-    ) -> None:
+    def commands(recording, source, negative, double):
         recording.dispatch(program["negate"], grid=1, block=4, args=(source, negative))
         recording.dispatch(program["twice"], grid=2, block=2, args=(source, double))
 
@@ -92,17 +84,12 @@ def test_two_kernels_of_one_program_c1(
 
 
 @pytest.mark.parametrize("grid", [32, 1024, (7, 5), (3, 4, 5), (1, 1, 8)], ids=str)
-def test_every_block_of_a_grid_runs_c1(
-    device: hal.Device,
-    program: hal.Executable,
-    recorder: Recorder,
-    grid: Any,  # noqa: ANN401 - a number or several
-) -> None:
+def test_every_block_of_a_grid_runs_c1(device, program, recorder, grid):
     """C1: each block of a recorded grid writes its own number, and no other is written."""
     x, y, z = (*((grid,) if isinstance(grid, int) else grid), 1, 1)[:3]
     out = device.upload(np.zeros(x * y * z + 8, np.uint32))
 
-    def commands(recording: hal.CommandBuffer, out: Target) -> None:
+    def commands(recording, out):
         recording.dispatch(program["write_block_ids"], grid=grid, block=2, args=(out, x, y))
 
     recorder.run(commands, out)
@@ -110,17 +97,11 @@ def test_every_block_of_a_grid_runs_c1(
 
 
 @pytest.mark.parametrize("grid", [0, (4, 0), (1, 1, 0)], ids=str)
-def test_an_empty_grid_is_nothing_c4(
-    device: hal.Device,
-    program: hal.Executable,
-    recorder: Recorder,
-    make_semaphore: MakeSemaphore,
-    grid: Any,  # noqa: ANN401 - a number or several
-) -> None:
+def test_an_empty_grid_is_nothing_c4(device, program, recorder, make_semaphore, grid):
     """C4: a grid with a zero in it runs nothing; the execution waits and signals."""
     out, wait, signal = device.upload(np.full(4, 99, np.uint32)), make_semaphore(), make_semaphore()
 
-    def commands(recording: hal.CommandBuffer, out: Target) -> None:
+    def commands(recording, out):
         recording.dispatch(program["write_block_ids"], grid=grid, block=1, args=(out, 1, 1))
 
     recording = recorder.record(commands, out)
@@ -131,13 +112,11 @@ def test_an_empty_grid_is_nothing_c4(
     assert out.numpy(timeout=LIMIT).tolist() == [99] * 4
 
 
-def test_update_then_dispatch_c2(
-    device: hal.Device, program: hal.Executable, recorder: Recorder
-) -> None:
+def test_update_then_dispatch_c2(device, program, recorder):
     """C2: [1, 2, 3, 4], a barrier, times 2 plus 5 is [7, 9, 11, 13]."""
     source, target = (device.upload(np.zeros(4, np.int32)) for _ in range(2))
 
-    def commands(recording: hal.CommandBuffer, source: Target, target: Target) -> None:
+    def commands(recording, source, target):
         recording.update(source, INPUT)
         recording.barrier()
         scale(recording, program, source, target, 2, 5)
@@ -147,15 +126,11 @@ def test_update_then_dispatch_c2(
 
 
 @pytest.mark.parametrize("hazards", ["manual", "auto"])
-def test_chained_dispatches_c2(
-    device: hal.Device, program: hal.Executable, recorder: Recorder, hazards: str
-) -> None:
+def test_chained_dispatches_c2(device, program, recorder, hazards):
     """C2: times 2, then plus 10, is [12, 14, 16, 18], and what is between is there, too."""
     source, middle, target = device.upload(INPUT), device.allocate(16), device.allocate(16)
 
-    def commands(
-        recording: hal.CommandBuffer, source: Target, middle: Target, target: Target
-    ) -> None:
+    def commands(recording, source, middle, target):
         scale(recording, program, source, middle, 2, 0)
         if hazards == "manual":
             recording.barrier()
@@ -167,13 +142,11 @@ def test_chained_dispatches_c2(
 
 
 @pytest.mark.parametrize("hazards", ["manual", "auto"])
-def test_transfers_and_dispatches_in_turn_c2(
-    device: hal.Device, program: hal.Executable, recorder: Recorder, hazards: str
-) -> None:
+def test_transfers_and_dispatches_in_turn_c2(device, program, recorder, hazards):
     """C2: an update, times 3, a fill of the input, plus 7, a copy: [37, 67, 97, 127]."""
     source, middle, target, last = (device.upload(np.zeros(4, np.int32)) for _ in range(4))
 
-    def commands(recording: hal.CommandBuffer, *operands: Target) -> None:
+    def commands(recording, *operands):
         source, middle, target, last = operands
         steps = [
             lambda: recording.update(source, INPUT * 10),
@@ -182,7 +155,6 @@ def test_transfers_and_dispatches_in_turn_c2(
             lambda: scale(recording, program, middle, target, 1, 7),
             lambda: recording.copy(target, last),
         ]
-        step: Any
         for step in steps:
             step()
             if hazards == "manual":
@@ -193,17 +165,13 @@ def test_transfers_and_dispatches_in_turn_c2(
     assert source.numpy(timeout=LIMIT).tolist() == [-1] * 4
 
 
-def test_a_barrier_orders_large_dispatches_c2(
-    device: hal.Device, program: hal.Executable, recorder: Recorder
-) -> None:
+def test_a_barrier_orders_large_dispatches_c2(device, program, recorder):
     """C2: the last elements of a large grid are seen by a small one after a barrier."""
     n = 1 << 18
     source = device.upload(np.arange(n, dtype=np.int32))
     middle, target = device.upload(np.zeros(n, np.int32)), device.upload(np.zeros(64, np.int32))
 
-    def commands(
-        recording: hal.CommandBuffer, source: Target, middle: Target, target: Target
-    ) -> None:
+    def commands(recording, source, middle, target):
         scale(recording, program, source, middle, 1, 1, n)
         recording.barrier()
         scale(recording, program, middle.subspan(4 * n - 256, 256), target, 1, 1, 64)
@@ -215,9 +183,7 @@ def test_a_barrier_orders_large_dispatches_c2(
         assert target.numpy(timeout=LIMIT).tolist() == list(range(n - 62, n + 2))
 
 
-def test_a_pipeline_over_different_inputs_c3(
-    device: hal.Device, queue: hal.Queue, program: hal.Executable, lowering: str
-) -> None:
+def test_a_pipeline_over_different_inputs_c3(device, queue, program, lowering):
     """C3: times 2 plus 100 in two steps, on three inputs through three tables."""
     with device.record(slots=3, command_buffer=lowering) as recording:
         source, middle, target = recording.slots
@@ -231,9 +197,7 @@ def test_a_pipeline_over_different_inputs_c3(
         assert table[2].numpy(np.int32, timeout=LIMIT).tolist() == expected
 
 
-def test_resubmission_with_other_bindings_c3(
-    device: hal.Device, queue: hal.Queue, program: hal.Executable, lowering: str
-) -> None:
+def test_resubmission_with_other_bindings_c3(device, queue, program, lowering):
     """C3: 64 blocks, three times, each into an output of its own."""
     with device.record(slots=1, command_buffer=lowering) as recording:
         arguments = (recording.slots[0], 64, 1)
@@ -245,9 +209,7 @@ def test_resubmission_with_other_bindings_c3(
         assert not any(each.numpy(timeout=LIMIT).any() for each in outputs[number + 1 :])
 
 
-def test_slots_and_buffers_in_one_dispatch_c3(
-    device: hal.Device, queue: hal.Queue, program: hal.Executable, lowering: str
-) -> None:
+def test_slots_and_buffers_in_one_dispatch_c3(device, queue, program, lowering):
     """C3: the input given directly, the output by slot."""
     source = device.upload(INPUT)
     with device.record(slots=1, command_buffer=lowering) as recording:
@@ -258,19 +220,13 @@ def test_slots_and_buffers_in_one_dispatch_c3(
         assert target.numpy(timeout=LIMIT).tolist() == [-1, -2, -3, -4]
 
 
-def test_a_pending_dispatch_keeps_its_table_c3(
-    device: hal.Device,
-    queue: hal.Queue,
-    program: hal.Executable,
-    gate: hal.Semaphore,
-    lowering: str,
-) -> None:
+def test_a_pending_dispatch_keeps_its_table_c3(device, queue, program, gate, lowering):
     """C3, Q5: recording, input and table are dropped before the wait is met."""
     source, target = device.upload(INPUT), device.upload(np.zeros(4, np.int32))
     with device.record(slots=2, command_buffer=lowering) as recording:
         first, second = recording.slots
         scale(recording, program, first, second, 3, 10)
-    table: list[Any] = [source, target]
+    table = [source, target]
     ran = queue.execute(recording, bindings=table, wait=gate.at(1))
     source.close()
     table.clear()
@@ -281,9 +237,7 @@ def test_a_pending_dispatch_keeps_its_table_c3(
     assert target.numpy(timeout=LIMIT).tolist() == [13, 16, 19, 22]
 
 
-def test_two_dispatches_into_two_slots_c3(
-    device: hal.Device, queue: hal.Queue, program: hal.Executable, lowering: str
-) -> None:
+def test_two_dispatches_into_two_slots_c3(device, queue, program, lowering):
     """C3: two dispatches in one recording, executed five times with new outputs each time."""
     with device.record(slots=2, command_buffer=lowering) as recording:
         for slot, width in zip(recording.slots, (16, 32), strict=True):
@@ -298,9 +252,7 @@ def test_two_dispatches_into_two_slots_c3(
         assert second == [*range(1, 33)]
 
 
-def test_many_executions_count_c4(
-    device: hal.Device, queue: hal.Queue, program: hal.Executable, lowering: str
-) -> None:
+def test_many_executions_count_c4(device, queue, program, lowering):
     """C4: five dispatches in a recording, executed forty times: each of them runs each time."""
     counter = device.upload(np.zeros(1, np.uint32))
     with device.record(command_buffer=lowering) as recording:
@@ -312,13 +264,11 @@ def test_many_executions_count_c4(
     assert counter.numpy(timeout=LIMIT)[0] == 40 * 5 * 3 * 2
 
 
-def test_dynamic_shared_memory_in_a_recording_c5(
-    device: hal.Device, program: hal.Executable, recorder: Recorder
-) -> None:
+def test_dynamic_shared_memory_in_a_recording_c5(device, program, recorder):
     """C5: the bytes of shared memory are those of the dispatch."""
     source, target = device.upload(np.arange(64, dtype=np.int32)), device.allocate(4)
 
-    def commands(recording: hal.CommandBuffer, source: Target, target: Target) -> None:
+    def commands(recording, source, target):
         recording.dispatch(
             program["sum_dynamic"],
             grid=1,
@@ -332,22 +282,20 @@ def test_dynamic_shared_memory_in_a_recording_c5(
 
 
 @pytest.mark.parametrize("says", ["the types", "reads", "writes"])
-def test_hazards_of_kernels_c2(
-    device: hal.Device, program: hal.Executable, recorder: Recorder, says: str
-) -> None:
+def test_hazards_of_kernels_c2(device, program, recorder, says):
     """C2: with ``hazards="auto"`` kernels are ordered by what they read and write."""
     n = 1 << 16
     first = device.upload(np.arange(n, dtype=np.int32))
     second, third = (device.upload(np.zeros(n, np.int32)) for _ in range(2))
-    said: dict[str, Any] = {
+    said = {
         "the types": {},
         "reads": {"reads": ["input"]},
         "writes": {"writes": ["output"]},
     }
 
-    def commands(recording: hal.CommandBuffer, *operands: Target) -> None:
+    def commands(recording, *operands):
         kernel, first, second, third = program["scale_and_offset"], *operands
-        blocks: dict[str, Any] = {"grid": n // 64, "block": 64, **said[says]}
+        blocks = {"grid": n // 64, "block": 64, **said[says]}
         recording.dispatch(kernel, args=(first, second, 2, 0, n), **blocks)
         recording.dispatch(kernel, args=(second, third, 1, 1, n), **blocks)
         recording.fill(second, 0)
@@ -361,10 +309,10 @@ def test_hazards_of_kernels_c2(
         assert np.array_equal(second.numpy(timeout=LIMIT), expected + 1)
 
 
-def test_categories_take_dispatches_or_not_c1(device: hal.Device, program: hal.Executable) -> None:
+def test_categories_take_dispatches_or_not_c1(device, program):
     """C1: a recording of dispatches takes them, one of transfers does not."""
     out = device.allocate(16)
-    arguments: dict[str, Any] = {"grid": 1, "block": 1, "args": (out, 1, 2, 3, 4)}
+    arguments = {"grid": 1, "block": 1, "args": (out, 1, 2, 3, 4)}
     with device.record(categories="dispatch") as recording:
         recording.dispatch(program["write_constants"], **arguments)
     other = device.record(categories="transfer")
@@ -389,13 +337,11 @@ BAD: dict[str, tuple[type[HalError], dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize("what", BAD)
-def test_bad_dispatches_are_refused_c1(
-    device: hal.Device, queue: hal.Queue, program: hal.Executable, what: str
-) -> None:
+def test_bad_dispatches_are_refused_c1(device, queue, program, what):
     """C1: a dispatch that is wrong raises while it is recorded, and leaves nothing of itself."""
     kind, wrong = BAD[what]
     out = device.upload(np.zeros(4, np.int32))
-    right: dict[str, Any] = {"grid": 1, "block": 1, "args": (out, 1, 2, 3, 4)}
+    right = {"grid": 1, "block": 1, "args": (out, 1, 2, 3, 4)}
     with device.record() as recording:
         with pytest.raises(kind):
             recording.dispatch(**{"kernel": program["write_constants"], **right, **wrong})
@@ -406,11 +352,11 @@ def test_bad_dispatches_are_refused_c1(
 
 
 def test_what_a_recorded_kernel_uses_is_kept_c1(
-    bench: Any,  # noqa: ANN401 - the run's devices
-    device: hal.Device,
-    queue: hal.Queue,
-    lowering: str,
-) -> None:
+    bench,
+    device,
+    queue,
+    lowering,
+):
     """C1: a recording keeps the code and the buffers of its kernels."""
     out = device.upload(np.zeros(4, np.int32))
     image = bench.program(device)

@@ -10,8 +10,8 @@ import pytest
 
 import hal
 from hal.errors import ArgumentTypeError, HalError, InvalidArgumentError
-from hal_conformance.suite.command_buffers.recording import Recorder, Target
-from hal_conformance.suite.support import LIMIT, MakeSemaphore
+from hal_conformance.suite.command_buffers.recording import Target
+from hal_conformance.suite.support import LIMIT
 
 pytestmark = pytest.mark.feature("kernels")
 
@@ -45,26 +45,14 @@ def launch(
 
 
 @pytest.mark.parametrize("blocks", [(4, 1, 1), (1, 1, 1), (32, 1, 1)], ids=str)
-def test_a_grid_in_memory_q4(
-    device: hal.Device,
-    queue: hal.Queue,
-    program: hal.Executable,
-    out: hal.Buffer,
-    blocks: tuple[int, ...],
-) -> None:
+def test_a_grid_in_memory_q4(device, queue, program, out, blocks):
     """Q4: a dispatch reads its grid from a buffer: those blocks run, and no other."""
     counts = counts_of(device, *blocks)
     queue.dispatch(program["write_block_ids"], grid=counts, block=2, args=(out, 32, 1)).wait(LIMIT)
     check_blocks(out, blocks[0])
 
 
-def test_a_grid_is_read_when_the_dispatch_runs_q4(
-    device: hal.Device,
-    queue: hal.Queue,
-    program: hal.Executable,
-    out: hal.Buffer,
-    make_semaphore: MakeSemaphore,
-) -> None:
+def test_a_grid_is_read_when_the_dispatch_runs_q4(device, queue, program, out, make_semaphore):
     """Q4: a grid that is written after the submission, behind a wait, is the one that is used."""
     written, gate = make_semaphore(), make_semaphore()
     counts = counts_of(device, 9, 1, 1)
@@ -81,9 +69,7 @@ def test_a_grid_is_read_when_the_dispatch_runs_q4(
     check_blocks(out, 4)
 
 
-def test_a_grid_of_an_earlier_operation_q4(
-    device: hal.Device, queue: hal.Queue, program: hal.Executable, out: hal.Buffer
-) -> None:
+def test_a_grid_of_an_earlier_operation_q4(device, queue, program, out):
     """Q4, Q2: in an ordered queue a grid is read after what was submitted before has run."""
     counts = counts_of(device, 0, 0, 0)
     for blocks in (3, 5, 8):
@@ -95,9 +81,7 @@ def test_a_grid_of_an_earlier_operation_q4(
     check_blocks(out, 8)
 
 
-def test_three_dimensions_in_memory_q4(
-    device: hal.Device, queue: hal.Queue, program: hal.Executable, out: hal.Buffer
-) -> None:
+def test_three_dimensions_in_memory_q4(device, queue, program, out):
     """Q4: all three numbers of a grid in memory count."""
     counts = counts_of(device, 3, 2, 4)
     queue.dispatch(program["write_block_ids"], grid=counts, block=1, args=(out, 3, 2)).wait(LIMIT)
@@ -105,14 +89,7 @@ def test_three_dimensions_in_memory_q4(
 
 
 @pytest.mark.parametrize("blocks", [(0, 1, 1), (4, 0, 1), (4, 4, 0), (0, 0, 0)], ids=str)
-def test_an_empty_grid_in_memory_runs_nothing_q4(
-    device: hal.Device,
-    queue: hal.Queue,
-    program: hal.Executable,
-    out: hal.Buffer,
-    semaphore: hal.Semaphore,
-    blocks: tuple[int, ...],
-) -> None:
+def test_an_empty_grid_in_memory_runs_nothing_q4(device, queue, program, out, semaphore, blocks):
     """Q4: a zero anywhere in memory is an empty grid: nothing runs, and it signals."""
     counts = counts_of(device, *blocks)
     arguments = (out, 1, 1)
@@ -123,9 +100,7 @@ def test_an_empty_grid_in_memory_runs_nothing_q4(
     check_blocks(out, 0)
 
 
-def test_a_recorded_grid_in_memory_c1(
-    device: hal.Device, program: hal.Executable, recorder: Recorder, out: hal.Buffer
-) -> None:
+def test_a_recorded_grid_in_memory_c1(device, program, recorder, out):
     """C1: the grid of a recorded dispatch is read at each execution."""
     counts = counts_of(device, 4, 1, 1)
     recording = recorder.record(lambda r, *pair: launch(r, program, *pair), counts, out)
@@ -136,13 +111,7 @@ def test_a_recorded_grid_in_memory_c1(
     check_blocks(out, 7)
 
 
-def test_a_grid_of_a_submission_before_c1(
-    device: hal.Device,
-    program: hal.Executable,
-    recorder: Recorder,
-    out: hal.Buffer,
-    semaphore: hal.Semaphore,
-) -> None:
+def test_a_grid_of_a_submission_before_c1(device, program, recorder, out, semaphore):
     """C1: an update on another queue signals, the execution waits: its numbers are used."""
     counts = counts_of(device, 30, 1, 1)
     recording = recorder.record(lambda r, *pair: launch(r, program, *pair), counts, out)
@@ -163,18 +132,11 @@ MAKERS: dict[str, Any] = {
 
 @pytest.mark.parametrize("hazards", ["manual", "auto"])
 @pytest.mark.parametrize("maker", MAKERS)
-def test_a_grid_that_the_recording_makes_c2(
-    device: hal.Device,
-    program: hal.Executable,
-    recorder: Recorder,
-    out: hal.Buffer,
-    maker: str,
-    hazards: str,
-) -> None:
+def test_a_grid_that_the_recording_makes_c2(device, program, recorder, out, maker, hazards):
     """C2: a recording writes the grid, with each kind of command, and launches over it."""
     counts = counts_of(device, 30, 1, 1, 1)
 
-    def commands(recording: hal.CommandBuffer, counts: Target, out: Target) -> None:
+    def commands(recording, counts, out):
         MAKERS[maker](recording, program, counts)
         if hazards == "manual":
             recording.barrier()
@@ -184,27 +146,23 @@ def test_a_grid_that_the_recording_makes_c2(
     check_blocks(out, 1 if maker == "fill" else 4)
 
 
-def test_a_grid_in_a_part_of_a_buffer_c1(
-    device: hal.Device, program: hal.Executable, recorder: Recorder, out: hal.Buffer
-) -> None:
+def test_a_grid_in_a_part_of_a_buffer_c1(device, program, recorder, out):
     """C1: the grid begins where the subspan does: [4, 1, 1] at byte 16, with [2, 1, 1] at 0."""
     counts = counts_of(device, 2, 1, 1, 0, 4, 1, 1)
 
-    def commands(recording: hal.CommandBuffer, counts: Target, out: Target) -> None:
+    def commands(recording, counts, out):
         launch(recording, program, counts.subspan(16, 12), out)
 
     recorder.run(commands, counts, out)
     check_blocks(out, 4)
 
 
-def test_what_is_behind_an_indirect_dispatch_c2(
-    device: hal.Device, program: hal.Executable, recorder: Recorder
-) -> None:
+def test_what_is_behind_an_indirect_dispatch_c2(device, program, recorder):
     """C2: commands after a barrier see what an indirect dispatch has written."""
     counts = counts_of(device, 4, 1, 1)
     first, second = (device.upload(np.zeros(8, np.uint32)) for _ in range(2))
 
-    def commands(recording: hal.CommandBuffer, *operands: Target) -> None:
+    def commands(recording, *operands):
         counts, first, second = operands
         launch(recording, program, counts, first)
         recording.barrier()
@@ -217,9 +175,7 @@ def test_what_is_behind_an_indirect_dispatch_c2(
     assert not first.numpy(timeout=LIMIT).any()
 
 
-def test_without_the_feature_the_host_launches_c4(
-    device: hal.Device, queue: hal.Queue, program: hal.Executable, out: hal.Buffer, lowering: str
-) -> None:
+def test_without_the_feature_the_host_launches_c4(device, queue, program, out, lowering):
     """C4: natively where the device can, else by the host: the result is the same."""
     counts = counts_of(device, 4, 1, 1)
     with device.record(command_buffer=lowering) as recording:
@@ -242,13 +198,11 @@ BAD: dict[str, tuple[type[HalError], Any]] = {
 
 
 @pytest.mark.parametrize("what", BAD)
-def test_bad_grids_in_memory_are_refused_q4(
-    device: hal.Device, queue: hal.Queue, program: hal.Executable, out: hal.Buffer, what: str
-) -> None:
+def test_bad_grids_in_memory_are_refused_q4(device, queue, program, out, what):
     """Q4: a grid in memory is 12 bytes at a multiple of 4, in a buffer that allows it."""
     kind, make = BAD[what]
     grid = make(counts_of(device, 4, 1, 1, 1))
-    arguments: dict[str, Any] = {"grid": grid, "block": 1, "args": (out, 32, 1)}
+    arguments = {"grid": grid, "block": 1, "args": (out, 32, 1)}
     with pytest.raises(kind):
         queue.dispatch(program["write_block_ids"], **arguments)
     with device.record() as recording, pytest.raises(kind):

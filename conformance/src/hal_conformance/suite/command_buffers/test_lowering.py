@@ -9,18 +9,10 @@ import pytest
 
 import hal
 from hal.errors import InvalidArgumentError, UnimplementedError
-from hal_conformance.suite.support import (
-    LIMIT,
-    MakeQueue,
-    MakeSemaphore,
-    OpenDevice,
-    pattern,
-)
+from hal_conformance.suite.support import LIMIT, pattern
 
 
-def test_a_recording_is_run_as_asked_for_c4(
-    device: hal.Device, queue: hal.Queue, lowering: str
-) -> None:
+def test_a_recording_is_run_as_asked_for_c4(device, queue, lowering):
     """C4: `lowering` says what was asked for, and the result is right."""
     buffer = device.upload(np.zeros(64, np.uint8))
     with device.record(command_buffer=lowering) as recording:
@@ -31,7 +23,7 @@ def test_a_recording_is_run_as_asked_for_c4(
     assert np.array_equal(buffer.numpy(timeout=LIMIT), np.repeat(np.arange(1, 9), 8))
 
 
-def test_auto_takes_what_there_is_c4(device: hal.Device, queue: hal.Queue) -> None:
+def test_auto_takes_what_there_is_c4(device, queue):
     """C4: "auto" never fails for want of graphs, short and long."""
     buffer = device.upload(np.zeros(256, np.uint8))
     for count in (0, 1, 2, 8, 64):
@@ -44,7 +36,7 @@ def test_auto_takes_what_there_is_c4(device: hal.Device, queue: hal.Queue) -> No
         assert (buffer.numpy(timeout=LIMIT)[: 4 * count] == count).all()
 
 
-def test_graphs_are_there_or_refused_c4(device: hal.Device, queue: hal.Queue) -> None:
+def test_graphs_are_there_or_refused_c4(device, queue):
     """C4: a device without native graphs raises `UnimplementedError` when one is asked for."""
     if "graphs" not in device.features:
         with pytest.raises(UnimplementedError, match="graphs"):
@@ -59,9 +51,7 @@ def test_graphs_are_there_or_refused_c4(device: hal.Device, queue: hal.Queue) ->
 
 
 @pytest.mark.parametrize("mode", ["auto", "stream", "graph"])
-def test_the_devices_parameter_is_the_default_c4(
-    device: hal.Device, open_device: OpenDevice, mode: str
-) -> None:
+def test_the_devices_parameter_is_the_default_c4(device, open_device, mode):
     """C4: `command_buffer` of the device holds for recordings that do not say."""
     if mode == "graph" and "graphs" not in device.features:
         with pytest.raises(UnimplementedError, match="graphs"):
@@ -81,7 +71,7 @@ def test_the_devices_parameter_is_the_default_c4(
     assert buffer.numpy(timeout=LIMIT).tolist() == [5] * 32 + [6] * 32
 
 
-def test_an_unknown_mode_is_refused_c4(open_device: OpenDevice) -> None:
+def test_an_unknown_mode_is_refused_c4(open_device):
     """C4: a device is not opened with a mode that there is not."""
     with pytest.raises(InvalidArgumentError, match="command_buffer"):
         open_device(command_buffer="fast")
@@ -89,12 +79,8 @@ def test_an_unknown_mode_is_refused_c4(open_device: OpenDevice) -> None:
 
 @pytest.mark.parametrize("hazards", ["manual", "auto"])
 def test_nothing_to_do_still_orders_and_signals_c4(
-    device: hal.Device,
-    queue: hal.Queue,
-    make_semaphore: MakeSemaphore,
-    lowering: str,
-    hazards: str,
-) -> None:
+    device, queue, make_semaphore, lowering, hazards
+):
     """C4: fills, copies and updates of no bytes, and barriers: w@1 to s@1, and no more."""
     wait, signal = make_semaphore(), make_semaphore()
     buffer, empty = device.upload(pattern(64)), device.allocate(0)
@@ -116,9 +102,7 @@ def test_nothing_to_do_still_orders_and_signals_c4(
     assert np.array_equal(buffer.numpy(timeout=LIMIT), pattern(64))
 
 
-def test_nothing_between_two_barriers_keeps_the_order_c4(
-    device: hal.Device, queue: hal.Queue, lowering: str
-) -> None:
+def test_nothing_between_two_barriers_keeps_the_order_c4(device, queue, lowering):
     """C4: commands of no bytes between barriers do not loosen them."""
     size = 1 << 20
     source, target = device.allocate(size), device.upload(np.zeros(64, np.uint8))
@@ -132,9 +116,7 @@ def test_nothing_between_two_barriers_keeps_the_order_c4(
     assert (target.numpy(timeout=LIMIT) == 7).all()
 
 
-def test_executions_on_several_queues_at_once_c4(
-    device: hal.Device, make_queue: MakeQueue, gate: hal.Semaphore, lowering: str
-) -> None:
+def test_executions_on_several_queues_at_once_c4(device, make_queue, gate, lowering):
     """C4: one recording in flight on four queues, three times on each, with and without slots."""
     queues = [make_queue() for _ in range(4)]
     fixed = device.upload(np.zeros(64, np.uint8))
@@ -157,9 +139,7 @@ def test_executions_on_several_queues_at_once_c4(
     assert all((target.numpy(timeout=LIMIT) == 9).all() for target in targets)
 
 
-def test_a_recording_moves_between_queues_c4(
-    device: hal.Device, queue: hal.Queue, second_queue: hal.Queue, lowering: str
-) -> None:
+def test_a_recording_moves_between_queues_c4(device, queue, second_queue, lowering):
     """C4: executed here and there in turn, each after the other, on the same memory."""
     buffer = device.upload(pattern(256))
     with device.record(command_buffer=lowering) as recording:
@@ -180,9 +160,7 @@ def test_a_recording_moves_between_queues_c4(
     assert np.array_equal(buffer.numpy(timeout=LIMIT), expected)
 
 
-def test_a_recording_survives_a_closed_queue_c4(
-    device: hal.Device, make_queue: MakeQueue, lowering: str
-) -> None:
+def test_a_recording_survives_a_closed_queue_c4(device, make_queue, lowering):
     """C4: what was executed on a queue that is gone is executed on another one."""
     with device.record(slots=1, command_buffer=lowering) as recording:
         for offset in range(0, 64, 8):
@@ -194,7 +172,7 @@ def test_a_recording_survives_a_closed_queue_c4(
         assert (buffer.numpy(timeout=LIMIT) == 5).all()
 
 
-def test_a_device_closes_with_recordings_alive_c4(open_device: OpenDevice, lowering: str) -> None:
+def test_a_device_closes_with_recordings_alive_c4(open_device, lowering):
     """C4, Q6: a device with executed recordings closes, and leaves nothing behind."""
     device = open_device()
     buffer = device.allocate(64)
@@ -210,7 +188,7 @@ def test_a_device_closes_with_recordings_alive_c4(open_device: OpenDevice, lower
     gc.collect()
 
 
-def test_wide_and_long_recordings_c4(device: hal.Device, queue: hal.Queue, lowering: str) -> None:
+def test_wide_and_long_recordings_c4(device, queue, lowering):
     """C4: two hundred independent commands, and two hundred behind each other."""
     wide, long = device.upload(np.zeros(800, np.uint8)), device.upload(np.zeros(804, np.uint8))
     with device.record(command_buffer=lowering, hazards="auto") as recording:

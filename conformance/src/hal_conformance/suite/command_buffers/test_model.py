@@ -215,9 +215,7 @@ def check(
 
 @pytest.mark.parametrize("hazards", ["manual", "auto"])
 @pytest.mark.parametrize("seed", SEEDS)
-def test_random_transfers_against_a_model_c2(
-    queue: hal.Queue, lowering: str, hazards: str, seed: int
-) -> None:
+def test_random_transfers_against_a_model_c2(queue, lowering, hazards, seed):
     """C2, C1 to C4: random transfers, directly or by slot, do what the model does, to the byte."""
     for number in range(4):
         check(queue, 100 * seed + number, lowering, hazards, None)
@@ -226,9 +224,7 @@ def test_random_transfers_against_a_model_c2(
 @pytest.mark.feature("kernels")
 @pytest.mark.parametrize("hazards", ["manual", "auto"])
 @pytest.mark.parametrize("seed", SEEDS)
-def test_random_commands_against_a_model_c2(
-    queue: hal.Queue, program: hal.Executable, lowering: str, hazards: str, seed: int
-) -> None:
+def test_random_commands_against_a_model_c2(queue, program, lowering, hazards, seed):
     """C2, with C1 to C5: the same with kernels among them."""
     for number in range(4):
         check(queue, 100 * seed + number, lowering, hazards, program)

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
 
 import hal
 from hal.errors import ArgumentTypeError, HalError, InvalidArgumentError
-from hal_conformance.suite.support import LIMIT, MakeSemaphore
+from hal_conformance.suite.support import LIMIT
 
 pytestmark = pytest.mark.feature("kernels")
 
@@ -38,7 +36,7 @@ def scaled(
     return recording
 
 
-def test_slots_say_that_they_are_numbers_c3(device: hal.Device, program: hal.Executable) -> None:
+def test_slots_say_that_they_are_numbers_c3(device, program):
     """C3: a slot is declared as a number, or becomes one by its first use."""
     with device.record(slots=["<i4", "scalar", "grid"]) as recording:
         assert [slot.kind for slot in recording.slots] == ["buffer", "scalar", "grid"]
@@ -49,9 +47,7 @@ def test_slots_say_that_they_are_numbers_c3(device: hal.Device, program: hal.Exe
         assert [slot.kind for slot in recording.slots] == ["buffer", "buffer", "scalar"]
 
 
-def test_each_execution_gives_its_scalars_c3(
-    device: hal.Device, program: hal.Executable, queue: hal.Queue, lowering: str
-) -> None:
+def test_each_execution_gives_its_scalars_c3(device, program, queue, lowering):
     """C3: one recording, executed with one pair of numbers after another, and the first again."""
     recording = scaled(device, program, lowering)
     source, target = device.upload(INPUT), device.upload(np.zeros(4, np.int32))
@@ -61,13 +57,11 @@ def test_each_execution_gives_its_scalars_c3(
         assert target.numpy(wait=done, timeout=LIMIT).tolist() == expected.tolist()
 
 
-def test_each_execution_gives_its_grid_c3(
-    device: hal.Device, program: hal.Executable, queue: hal.Queue, lowering: str
-) -> None:
+def test_each_execution_gives_its_grid_c3(device, program, queue, lowering):
     """C3: larger and smaller grids, in each of the forms that a dispatch takes."""
     recording = scaled(device, program, lowering)
     source = device.upload(INPUT)
-    grids: tuple[Any, ...] = (1, 3, (2,), (4, 1), (1, 1, 1), np.int32(2))
+    grids = (1, 3, (2,), (4, 1), (1, 1, 1), np.int32(2))
     for grid in grids:
         target = device.upload(np.zeros(4, np.int32))
         done = queue.execute(recording, bindings=[source, target, 5, 0, grid])
@@ -76,13 +70,7 @@ def test_each_execution_gives_its_grid_c3(
         assert target.numpy(wait=done, timeout=LIMIT).tolist() == expected
 
 
-def test_empty_grids_by_slot_order_and_signal_c4(
-    device: hal.Device,
-    program: hal.Executable,
-    queue: hal.Queue,
-    lowering: str,
-    make_semaphore: MakeSemaphore,
-) -> None:
+def test_empty_grids_by_slot_order_and_signal_c4(device, program, queue, lowering, make_semaphore):
     """C4: a launch of nothing, before, between and after launches of something, in both orders."""
     semaphore = make_semaphore()
     source, target = device.upload(INPUT), device.upload(np.zeros(4, np.int32))
@@ -99,9 +87,7 @@ def test_empty_grids_by_slot_order_and_signal_c4(
             assert target.numpy(timeout=LIMIT).tolist() == expected
 
 
-def test_an_empty_grid_between_others_orders_them_c4(
-    device: hal.Device, program: hal.Executable, queue: hal.Queue, lowering: str
-) -> None:
+def test_an_empty_grid_between_others_orders_them_c4(device, program, queue, lowering):
     """C4: what comes behind a launch of nothing still comes behind what is before that."""
     with device.record(slots=["grid"], command_buffer=lowering) as recording:
         first, second, third = (device.upload(np.zeros(4, np.int32)) for _ in range(3))
@@ -119,9 +105,7 @@ def test_an_empty_grid_between_others_orders_them_c4(
         assert second.numpy(timeout=LIMIT).tolist() == expected
 
 
-def test_one_slot_serves_several_parameters_c3(
-    device: hal.Device, program: hal.Executable, queue: hal.Queue, lowering: str
-) -> None:
+def test_one_slot_serves_several_parameters_c3(device, program, queue, lowering):
     """C3: a number for two parameters of a command, and for one of another command."""
     targets = [device.upload(np.zeros(4, np.int32)) for _ in range(2)]
     with device.record(slots=2, command_buffer=lowering) as recording:
@@ -138,12 +122,8 @@ def test_one_slot_serves_several_parameters_c3(
 
 
 def test_executions_in_flight_keep_their_numbers_c3(
-    device: hal.Device,
-    program: hal.Executable,
-    queue: hal.Queue,
-    lowering: str,
-    make_semaphore: MakeSemaphore,
-) -> None:
+    device, program, queue, lowering, make_semaphore
+):
     """C3: many executions with numbers of their own stand behind a wait, and do not mix."""
     semaphore = make_semaphore()
     recording = scaled(device, program, lowering)
@@ -162,13 +142,10 @@ def test_executions_in_flight_keep_their_numbers_c3(
         assert target.numpy(timeout=LIMIT).tolist() == expected
 
 
-def test_numbers_that_do_not_fit_are_refused_c3(
-    device: hal.Device, program: hal.Executable, queue: hal.Queue, lowering: str
-) -> None:
+def test_numbers_that_do_not_fit_are_refused_c3(device, program, queue, lowering):
     """C3, C5: by kernel, parameter and slot, at the submission; nothing has changed."""
     recording = scaled(device, program, lowering)
     source, target = device.upload(INPUT), device.upload(np.zeros(4, np.int32))
-    wrong: Any
     for slot, wrong, kind, words in (
         (2, 1.5, ArgumentTypeError, "scale_and_offset.*scale.*float"),
         (2, True, ArgumentTypeError, "scale_and_offset.*scale.*bool"),
@@ -181,7 +158,7 @@ def test_numbers_that_do_not_fit_are_refused_c3(
         (4, target, ArgumentTypeError, "grid.*scale_and_offset.*Buffer"),
         (0, 3, ArgumentTypeError, "buffer.*int"),
     ):
-        table: list[Any] = [source, target, 2, 0, 4]
+        table = [source, target, 2, 0, 4]
         table[slot] = wrong
         with pytest.raises(kind, match=words) as caught:
             queue.execute(recording, bindings=table)
@@ -191,13 +168,12 @@ def test_numbers_that_do_not_fit_are_refused_c3(
     assert target.numpy(wait=done, timeout=LIMIT).tolist() == (2 * INPUT).tolist()
 
 
-def test_a_slot_is_of_one_kind_c3(device: hal.Device, program: hal.Executable) -> None:
+def test_a_slot_is_of_one_kind_c3(device, program):
     """C3: a use of another kind is refused while it is recorded, by slot."""
     buffer = device.allocate(64)
     kernel = program["scale_and_offset"]
     with device.record(slots=["<i4", "scalar", "grid", "<u4"]) as recording:
         memory, number, grid, counts = recording.slots
-        wrong: Any
         for index, wrong in (
             (1, lambda: recording.fill(number, 0, size=4)),
             (2, lambda: recording.copy(buffer, grid, size=4)),

@@ -5,12 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-import hal
 from hal.errors import ClosedError, InvalidArgumentError
-from hal_conformance.suite.support import LIMIT, MakeQueue, MakeSemaphore, in_threads
+from hal_conformance.suite.support import LIMIT, in_threads
 
 
-def test_one_shot_runs_once_c1(device: hal.Device, queue: hal.Queue) -> None:
+def test_one_shot_runs_once_c1(device, queue):
     """C1: a second execution raises `ClosedError`, and does nothing."""
     buffer = device.upload(np.zeros(64, np.uint8))
     with device.record(one_shot=True) as recording:
@@ -22,9 +21,7 @@ def test_one_shot_runs_once_c1(device: hal.Device, queue: hal.Queue) -> None:
     assert not buffer.numpy(timeout=LIMIT).any()
 
 
-def test_a_refused_execution_does_not_use_up_a_one_shot_c1(
-    device: hal.Device, queue: hal.Queue, semaphore: hal.Semaphore
-) -> None:
+def test_a_refused_execution_does_not_use_up_a_one_shot_c1(device, queue, semaphore):
     """C1: an execution that raised leaves the recording to be executed."""
     buffer = device.upload(np.zeros(64, np.uint8))
     with device.record(one_shot=True, slots=1) as recording:
@@ -39,9 +36,7 @@ def test_a_refused_execution_does_not_use_up_a_one_shot_c1(
 
 
 @pytest.mark.parametrize("why", ["a used-up value", "a closed queue"])
-def test_a_one_shot_outlives_a_refused_submission_c1(
-    device: hal.Device, make_queue: MakeQueue, make_semaphore: MakeSemaphore, why: str
-) -> None:
+def test_a_one_shot_outlives_a_refused_submission_c1(device, make_queue, make_semaphore, why):
     """C1: a signal that cannot be promised, or a closed queue, leaves a one-shot to be executed."""
     buffer, semaphore = device.upload(np.zeros(64, np.uint8)), make_semaphore(5)
     queue, other = make_queue(), make_queue()
@@ -60,7 +55,7 @@ def test_a_one_shot_outlives_a_refused_submission_c1(
         queue.execute(recording)
 
 
-def test_one_of_many_threads_gets_a_one_shot_c1(device: hal.Device, make_queue: MakeQueue) -> None:
+def test_one_of_many_threads_gets_a_one_shot_c1(device, make_queue):
     """C1: of eight threads that execute it at once, exactly one does."""
     buffer = device.upload(np.zeros(64, np.uint8))
     queues = [make_queue() for _ in range(2)]
@@ -68,7 +63,7 @@ def test_one_of_many_threads_gets_a_one_shot_c1(device: hal.Device, make_queue: 
         with device.record(one_shot=True) as recording:
             recording.fill(buffer, 5)
 
-        def execute(number: int, recording: hal.CommandBuffer = recording) -> bool:
+        def execute(number, recording=recording):
             try:
                 queues[number % 2].execute(recording).wait(LIMIT)
             except ClosedError:

@@ -8,9 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-import hal
 from hal.errors import ArgumentTypeError, InvalidArgumentError
-from hal_conformance.suite.command_buffers.recording import Recorder, Target
 from hal_conformance.suite.support import LIMIT, first_difference, pattern
 
 pytestmark = pytest.mark.ordering
@@ -21,11 +19,11 @@ SIZE = 1 << 19
 ROUNDS = 3
 
 
-def test_a_barrier_orders_a_write_before_a_read_c2(device: hal.Device, recorder: Recorder) -> None:
+def test_a_barrier_orders_a_write_before_a_read_c2(device, recorder):
     """C2: what is filled before a barrier is what is copied after it."""
     first, second = device.allocate(SIZE), device.upload(np.zeros(SIZE, np.uint8))
 
-    def commands(recording: hal.CommandBuffer, source: Target, target: Target) -> None:
+    def commands(recording, source, target):
         recording.fill(source, 7)
         recording.barrier()
         recording.copy(source, target, source_offset=SIZE - 64, target_offset=SIZE - 64, size=64)
@@ -38,11 +36,11 @@ def test_a_barrier_orders_a_write_before_a_read_c2(device: hal.Device, recorder:
         assert (second.numpy(timeout=LIMIT)[-64:] == 7).all()
 
 
-def test_a_barrier_orders_a_read_before_a_write_c2(device: hal.Device, recorder: Recorder) -> None:
+def test_a_barrier_orders_a_read_before_a_write_c2(device, recorder):
     """C2: what is copied before a barrier is not what is filled after it."""
     first, second = device.allocate(SIZE), device.allocate(SIZE)
 
-    def commands(recording: hal.CommandBuffer, source: Target, target: Target) -> None:
+    def commands(recording, source, target):
         recording.copy(source, target)
         recording.barrier()
         recording.fill(source, 9, offset=SIZE - 64)
@@ -55,11 +53,11 @@ def test_a_barrier_orders_a_read_before_a_write_c2(device: hal.Device, recorder:
         assert (first.numpy(timeout=LIMIT)[-64:] == 9).all()
 
 
-def test_a_barrier_orders_a_write_before_a_write_c2(device: hal.Device, recorder: Recorder) -> None:
+def test_a_barrier_orders_a_write_before_a_write_c2(device, recorder):
     """C2: the later of two fills over the same bytes stays."""
     buffer = device.allocate(SIZE)
 
-    def commands(recording: hal.CommandBuffer, target: Target) -> None:
+    def commands(recording, target):
         recording.fill(target, 1)
         recording.barrier()
         recording.fill(target, 2, offset=SIZE - 64)
@@ -72,12 +70,12 @@ def test_a_barrier_orders_a_write_before_a_write_c2(device: hal.Device, recorder
         assert (seen[-64:] == 2).all()
 
 
-def test_a_barrier_orders_all_with_all_c2(device: hal.Device, recorder: Recorder) -> None:
+def test_a_barrier_orders_all_with_all_c2(device, recorder):
     """C2: four commands on each side of it, each of which needs another one's bytes."""
     sources = [device.allocate(SIZE // 4) for _ in range(4)]
     targets = [device.upload(np.zeros(SIZE // 4, np.uint8)) for _ in range(4)]
 
-    def commands(recording: hal.CommandBuffer, *operands: Target) -> None:
+    def commands(recording, *operands):
         for value, operand in enumerate(operands[:4], 1):
             recording.fill(operand, value)
         recording.barrier()
@@ -89,14 +87,12 @@ def test_a_barrier_orders_all_with_all_c2(device: hal.Device, recorder: Recorder
         assert (target.numpy(timeout=LIMIT) == value).all()
 
 
-def test_order_goes_on_over_many_barriers_c2(device: hal.Device, recorder: Recorder) -> None:
+def test_order_goes_on_over_many_barriers_c2(device, recorder):
     """C2: what is far before a barrier is ordered, too, with nothing between two of them."""
     first, second = device.allocate(SIZE), device.upload(np.zeros(SIZE, np.uint8))
     other = device.allocate(64)
 
-    def commands(
-        recording: hal.CommandBuffer, source: Target, target: Target, other: Target
-    ) -> None:
+    def commands(recording, source, target, other):
         recording.barrier()
         recording.fill(source, 3)
         recording.barrier()
@@ -112,11 +108,11 @@ def test_order_goes_on_over_many_barriers_c2(device: hal.Device, recorder: Recor
     assert not seen[64:].any()
 
 
-def test_a_chain_of_copies_c2(device: hal.Device, recorder: Recorder) -> None:
+def test_a_chain_of_copies_c2(device, recorder):
     """C2: bytes go through sixteen buffers, from one barrier to the next."""
     buffers = [device.upload(np.zeros(4096, np.uint8)) for _ in range(16)]
 
-    def commands(recording: hal.CommandBuffer, *operands: Target) -> None:
+    def commands(recording, *operands):
         recording.update(operands[0], pattern(4096))
         for source, target in itertools.pairwise(operands):
             recording.barrier()
@@ -129,7 +125,7 @@ def test_a_chain_of_copies_c2(device: hal.Device, recorder: Recorder) -> None:
 # Events
 
 
-def test_an_event_is_created_signalled_and_reset_c1(device: hal.Device) -> None:
+def test_an_event_is_created_signalled_and_reset_c1(device):
     """C1: an event has a name, and knows whether it is signalled."""
     with device.record() as recording:
         event, other = recording.create_event(name="ready"), recording.create_event()
@@ -147,9 +143,7 @@ def test_an_event_is_created_signalled_and_reset_c1(device: hal.Device) -> None:
     assert len(recording) == 0
 
 
-def test_signal_and_reset_in_an_execution_c1(
-    device: hal.Device, queue: hal.Queue, lowering: str
-) -> None:
+def test_signal_and_reset_in_an_execution_c1(device, queue, lowering):
     """C1: a recording of a signal and a reset only is executed, again and again."""
     with device.record(command_buffer=lowering) as recording:
         event = recording.create_event()
@@ -159,14 +153,12 @@ def test_signal_and_reset_in_an_execution_c1(
         queue.execute(recording).wait(LIMIT)
 
 
-def test_an_event_is_a_barrier_in_two_halves_c2(device: hal.Device, recorder: Recorder) -> None:
+def test_an_event_is_a_barrier_in_two_halves_c2(device, recorder):
     """C2: all before the signal comes before all after the wait; what is between is free."""
     first, second = device.allocate(SIZE), device.upload(np.zeros(SIZE, np.uint8))
     other = device.allocate(64)
 
-    def commands(
-        recording: hal.CommandBuffer, source: Target, target: Target, other: Target
-    ) -> None:
+    def commands(recording, source, target, other):
         ready = recording.create_event()
         recording.fill(source, 7)
         recording.signal_event(ready)
@@ -184,12 +176,12 @@ def test_an_event_is_a_barrier_in_two_halves_c2(device: hal.Device, recorder: Re
         assert (other.numpy(timeout=LIMIT) == 5).all()
 
 
-def test_a_wait_for_several_events_c2(device: hal.Device, recorder: Recorder) -> None:
+def test_a_wait_for_several_events_c2(device, recorder):
     """C2: three fills, each with an event of its own, and copies that need two of them."""
     sources = [device.allocate(SIZE // 4) for _ in range(3)]
     targets = [device.upload(np.zeros(SIZE // 4, np.uint8)) for _ in range(2)]
 
-    def commands(recording: hal.CommandBuffer, *operands: Target) -> None:
+    def commands(recording, *operands):
         events = []
         for value, operand in enumerate(operands[:3], 1):
             recording.fill(operand, value)
@@ -204,11 +196,11 @@ def test_a_wait_for_several_events_c2(device: hal.Device, recorder: Recorder) ->
         assert (target.numpy(timeout=LIMIT) == value).all()
 
 
-def test_an_event_is_used_again_after_a_reset_c2(device: hal.Device, recorder: Recorder) -> None:
+def test_an_event_is_used_again_after_a_reset_c2(device, recorder):
     """C2: one event hands four buffers over, one after another."""
     buffers = [device.upload(np.zeros(SIZE // 4, np.uint8)) for _ in range(5)]
 
-    def commands(recording: hal.CommandBuffer, *operands: Target) -> None:
+    def commands(recording, *operands):
         event = recording.create_event()
         recording.update(operands[0], pattern(SIZE // 4))
         for source, target in itertools.pairwise(operands):
@@ -221,7 +213,7 @@ def test_an_event_is_used_again_after_a_reset_c2(device: hal.Device, recorder: R
     assert all(np.array_equal(each.numpy(timeout=LIMIT), pattern(SIZE // 4)) for each in buffers)
 
 
-def test_an_event_that_nothing_signals_is_refused_c1(device: hal.Device) -> None:
+def test_an_event_that_nothing_signals_is_refused_c1(device):
     """C1: a wait for what would never come raises while it is recorded."""
     with device.record() as recording:
         event = recording.create_event(name="never")
@@ -236,13 +228,12 @@ def test_an_event_that_nothing_signals_is_refused_c1(device: hal.Device) -> None
             recording.wait_events(event)
 
 
-def test_events_belong_to_their_recording_c1(device: hal.Device) -> None:
+def test_events_belong_to_their_recording_c1(device):
     """C1: another recording's event, and what is none, are refused."""
     with device.record() as first:
         event = first.create_event()
         first.signal_event(event)
     with device.record() as second:
-        wrong: Any
         for use in (second.signal_event, second.wait_events, second.reset_event):
             with pytest.raises(InvalidArgumentError):
                 use(event)
@@ -295,9 +286,7 @@ HAZARDS: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("case", HAZARDS)
-def test_hazards_order_what_touches_the_same_bytes_c2(
-    device: hal.Device, recorder: Recorder, case: str
-) -> None:
+def test_hazards_order_what_touches_the_same_bytes_c2(device, recorder, case):
     """C2: with ``hazards="auto"`` commands on common bytes run as recorded, with no barrier."""
     commands, expect = HAZARDS[case]
     first, second = device.allocate(SIZE), device.allocate(SIZE)
@@ -311,11 +300,11 @@ def test_hazards_order_what_touches_the_same_bytes_c2(
             assert first_difference(buffer.numpy(timeout=LIMIT).tobytes(), content) is None
 
 
-def test_barriers_order_beyond_the_bytes_c2(device: hal.Device, recorder: Recorder) -> None:
+def test_barriers_order_beyond_the_bytes_c2(device, recorder):
     """C2: with ``hazards="auto"`` barriers and events are allowed, and order as ever."""
     first, second = device.allocate(4096), device.upload(np.zeros(4096, np.uint8))
 
-    def commands(recording: hal.CommandBuffer, source: Target, target: Target) -> None:
+    def commands(recording, source, target):
         event = recording.create_event()
         recording.fill(source, 7)
         recording.signal_event(event)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import pytest
@@ -16,15 +15,13 @@ from hal.errors import (
     HalError,
     InvalidArgumentError,
 )
-from hal_conformance.suite.support import LIMIT, MakeLatch, MakeQueue, OpenDevice, broken, pattern
+from hal_conformance.suite.support import LIMIT, broken, pattern
 
 SIZE = 4096
 peers = pytest.mark.feature("peer_access")
 
 
-def test_each_queue_of_a_device_runs_its_part_c2(
-    device: hal.Device, queue: hal.Queue, lowering: str
-) -> None:
+def test_each_queue_of_a_device_runs_its_part_c2(device, queue, lowering):
     """C2: what one queue writes another one reads, in the order of the recording."""
     x, y, z = (device.upload(np.zeros(SIZE, np.uint8)) for _ in "xyz")
     with device.record(hazards="auto", command_buffer=lowering) as commands:
@@ -46,9 +43,7 @@ def test_each_queue_of_a_device_runs_its_part_c2(
 
 
 @peers
-def test_two_devices_take_turns_c2(
-    device: hal.Device, second_device: hal.Device, queue: hal.Queue, lowering: str
-) -> None:
+def test_two_devices_take_turns_c2(device, second_device, queue, lowering):
     """C2: barriers and events order commands of different devices, too."""
     here, back = device.allocate(SIZE), device.upload(np.zeros(SIZE, np.uint8))
     there = second_device.allocate(SIZE)
@@ -71,13 +66,7 @@ def test_two_devices_take_turns_c2(
         assert np.array_equal(found[4:], pattern(SIZE, 3)[4:])
 
 
-def test_a_part_waits_for_another_queues_c2(
-    device: hal.Device,
-    queue: hal.Queue,
-    make_queue: MakeQueue,
-    make_latch: MakeLatch,
-    lowering: str,
-) -> None:
+def test_a_part_waits_for_another_queues_c2(device, queue, make_queue, make_latch, lowering):
     """C2: that queue is held up; so nothing that comes after its part runs, nor does it end."""
     held = make_queue()
     x, y = device.upload(pattern(SIZE, 1)), device.upload(np.zeros(SIZE, np.uint8))
@@ -95,12 +84,8 @@ def test_a_part_waits_for_another_queues_c2(
 
 
 def test_an_execution_ends_with_its_last_part_c1(
-    device: hal.Device,
-    queue: hal.Queue,
-    make_queue: MakeQueue,
-    make_latch: MakeLatch,
-    make_semaphore: Any,  # noqa: ANN401 - a fixture
-) -> None:
+    device, queue, make_queue, make_latch, make_semaphore
+):
     """C1: its handle and its signals, though the executing queue's own part has long ended."""
     held, done = make_queue(), make_semaphore()
     x, y = device.allocate(SIZE), device.allocate(SIZE)
@@ -119,9 +104,7 @@ def test_an_execution_ends_with_its_last_part_c1(
     assert (y.numpy(timeout=LIMIT) == 2).all()
 
 
-def test_parts_begin_behind_the_executing_queue_q2(
-    device: hal.Device, make_queue: MakeQueue, gate: hal.Semaphore
-) -> None:
+def test_parts_begin_behind_the_executing_queue_q2(device, make_queue, gate):
     """Q2: whatever the other queues do meanwhile."""
     queue, other = make_queue(), make_queue()
     x, y = device.upload(np.zeros(SIZE, np.uint8)), device.upload(np.zeros(SIZE, np.uint8))
@@ -136,9 +119,7 @@ def test_parts_begin_behind_the_executing_queue_q2(
     assert (y.numpy(timeout=LIMIT) == 3).all()
 
 
-def test_executions_in_flight_run_one_after_the_other_c1(
-    device: hal.Device, queue: hal.Queue, gate: hal.Semaphore, lowering: str
-) -> None:
+def test_executions_in_flight_run_one_after_the_other_c1(device, queue, gate, lowering):
     """C1, C3: each with the bindings that it was given."""
     between = device.allocate(SIZE)
     with device.record(slots=2, hazards="auto", command_buffer=lowering) as commands:
@@ -177,9 +158,7 @@ def fill_in_parts(
     return queue.execute(commands, wait=gate.at(1)), untouched
 
 
-def test_a_failed_wait_runs_no_part_s5(
-    device: hal.Device, queue: hal.Queue, gate: hal.Semaphore
-) -> None:
+def test_a_failed_wait_runs_no_part_s5(device, queue, gate):
     """S5: and fails the submission with its cause."""
     pending, untouched = fill_in_parts(device, queue, gate)
     gate.fail(broken())
@@ -188,9 +167,7 @@ def test_a_failed_wait_runs_no_part_s5(
     untouched()
 
 
-def test_cancelling_takes_all_parts_back_q7(
-    device: hal.Device, queue: hal.Queue, gate: hal.Semaphore
-) -> None:
+def test_cancelling_takes_all_parts_back_q7(device, queue, gate):
     """Q7: as long as none was issued."""
     pending, untouched = fill_in_parts(device, queue, gate)
     assert pending.cancel()
@@ -199,9 +176,7 @@ def test_cancelling_takes_all_parts_back_q7(
 
 
 @peers
-def test_closing_a_parts_device_fails_the_execution_q6(
-    device: hal.Device, queue: hal.Queue, open_device: OpenDevice, gate: hal.Semaphore
-) -> None:
+def test_closing_a_parts_device_fails_the_execution_q6(device, queue, open_device, gate):
     """Q6: what is in line is cancelled, and later executions are refused."""
     other = open_device()
     x, y = device.allocate(SIZE), other.allocate(SIZE)
@@ -219,11 +194,9 @@ def test_closing_a_parts_device_fails_the_execution_q6(
 
 
 @peers
-def test_slots_stand_for_one_devices_memory_c3(
-    device: hal.Device, second_device: hal.Device, queue: hal.Queue, lowering: str
-) -> None:
+def test_slots_stand_for_one_devices_memory_c3(device, second_device, queue, lowering):
     """C3: the recording's, unless they are declared as another's; misuse is told at once."""
-    slots: list[Any] = [(np.uint8, SIZE), (np.uint8, SIZE, second_device)]
+    slots = [(np.uint8, SIZE), (np.uint8, SIZE, second_device)]
     with device.record(slots=slots, hazards="auto", command_buffer=lowering) as commands:
         here, there = commands.slots
         with pytest.raises(InvalidArgumentError, match="slot 1 stands for memory of"):
@@ -245,9 +218,7 @@ def test_slots_stand_for_one_devices_memory_c3(
         queue.execute(commands, bindings=[x, x])
 
 
-def test_temporaries_serve_all_parts_m3(
-    device: hal.Device, queue: hal.Queue, lowering: str
-) -> None:
+def test_temporaries_serve_all_parts_m3(device, queue, lowering):
     """M3: from the first part to the last."""
     x, y = device.upload(pattern(SIZE, 5)), device.upload(np.zeros(SIZE, np.uint8))
     with device.record(hazards="auto", command_buffer=lowering) as commands:
@@ -261,14 +232,12 @@ def test_temporaries_serve_all_parts_m3(
         assert np.array_equal(y.numpy(timeout=LIMIT), pattern(SIZE, 5))
 
 
-def test_what_is_no_place_for_a_part_is_refused_c1(
-    device: hal.Device, make_queue: MakeQueue, open_device: OpenDevice
-) -> None:
+def test_what_is_no_place_for_a_part_is_refused_c1(device, make_queue, open_device):
     """C1: while recording, each error with its way out."""
     commands = device.record()
     with pytest.raises(InvalidArgumentError, match="'upload'"):
         commands.on("transfer")
-    wrong: Any = 3
+    wrong = 3
     with pytest.raises(ArgumentTypeError, match="a queue, a device"):
         commands.on(wrong)
     queue, other = make_queue(), open_device()

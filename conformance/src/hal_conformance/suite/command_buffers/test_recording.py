@@ -17,20 +17,10 @@ from hal.errors import (
     HalError,
     InvalidArgumentError,
 )
-from hal_conformance.suite.command_buffers.recording import Recorder
-from hal_conformance.suite.support import (
-    LIMIT,
-    MakeLatch,
-    MakeQueue,
-    MakeSemaphore,
-    assert_fails,
-    broken,
-    in_threads,
-    pattern,
-)
+from hal_conformance.suite.support import LIMIT, assert_fails, broken, in_threads, pattern
 
 
-def test_a_recording_says_what_it_is_c1(device: hal.Device) -> None:
+def test_a_recording_says_what_it_is_c1(device):
     """C1: its device, its slots, its length, and that it is one-shot."""
     with device.record(slots=2, one_shot=True, categories="dispatch") as recording:
         assert recording.lowering is None
@@ -42,7 +32,7 @@ def test_a_recording_says_what_it_is_c1(device: hal.Device) -> None:
 
 
 @pytest.mark.parametrize("way", ["with", "end"])
-def test_begin_and_end_c1(device: hal.Device, queue: hal.Queue, way: str) -> None:
+def test_begin_and_end_c1(device, queue, way):
     """C1: a recording ends with its ``with`` block, or with `end`, and can be executed then."""
     buffer = device.upload(np.zeros(64, np.uint8))
     recording = device.record()
@@ -56,7 +46,7 @@ def test_begin_and_end_c1(device: hal.Device, queue: hal.Queue, way: str) -> Non
     assert (buffer.numpy(timeout=LIMIT) == 5).all()
 
 
-def test_recording_runs_nothing_c1(device: hal.Device) -> None:
+def test_recording_runs_nothing_c1(device):
     """C1: what is recorded and never executed has no effect."""
     buffer = device.upload(np.zeros(64, np.uint8))
     with device.record() as recording:
@@ -66,7 +56,7 @@ def test_recording_runs_nothing_c1(device: hal.Device) -> None:
     del recording
 
 
-def test_an_open_recording_is_not_executed_c1(device: hal.Device, queue: hal.Queue) -> None:
+def test_an_open_recording_is_not_executed_c1(device, queue):
     """C1: execute before `end` raises, and the recording can go on."""
     buffer = device.upload(np.zeros(64, np.uint8))
     recording = device.record()
@@ -79,13 +69,13 @@ def test_an_open_recording_is_not_executed_c1(device: hal.Device, queue: hal.Que
     assert buffer.numpy(timeout=LIMIT).tolist() == [5] * 32 + [6] * 32
 
 
-def test_an_ended_recording_is_immutable_c1(device: hal.Device, queue: hal.Queue) -> None:
+def test_an_ended_recording_is_immutable_c1(device, queue):
     """C1: after `end` every recording method raises, and executions are as before."""
     buffer = device.upload(np.zeros(64, np.uint8))
     with device.record() as recording:
         recording.fill(buffer, 5)
         event = recording.create_event()
-    uses: list[Any] = [
+    uses = [
         lambda: recording.fill(buffer, 6),
         lambda: recording.update(buffer, b"6"),
         lambda: recording.copy(buffer, buffer, target_offset=32, size=32),
@@ -98,7 +88,6 @@ def test_an_ended_recording_is_immutable_c1(device: hal.Device, queue: hal.Queue
         recording.end,
         recording.__enter__,
     ]
-    use: Any
     for use in uses:
         with pytest.raises(InvalidArgumentError):
             use()
@@ -107,14 +96,12 @@ def test_an_ended_recording_is_immutable_c1(device: hal.Device, queue: hal.Queue
     assert (buffer.numpy(timeout=LIMIT) == 5).all()
 
 
-def test_an_error_in_the_block_spoils_the_recording_c1(
-    device: hal.Device, queue: hal.Queue
-) -> None:
+def test_an_error_in_the_block_spoils_the_recording_c1(device, queue):
     """C1: a recording that was left by an error is half a thing: it is never executed."""
     buffer = device.upload(np.zeros(64, np.uint8))
     recording = device.record()
 
-    def fail() -> None:
+    def fail():
         with recording:
             recording.fill(buffer, 5)
             raise KeyError("on purpose")
@@ -123,18 +110,17 @@ def test_an_error_in_the_block_spoils_the_recording_c1(
         fail()
     with pytest.raises(InvalidArgumentError):
         queue.execute(recording)
-    use: Any
     for use in (lambda: recording.fill(buffer, 6), recording.end):
         with pytest.raises(ClosedError):
             use()
     assert not buffer.numpy(timeout=LIMIT).any()
 
 
-def test_a_reusable_recording_runs_each_time_c1(device: hal.Device, recorder: Recorder) -> None:
+def test_a_reusable_recording_runs_each_time_c1(device, recorder):
     """C1: every execution does it all again, however many are in flight."""
     buffers = [device.upload(pattern(256, seed)) for seed in range(5)]
 
-    def commands(recording: hal.CommandBuffer, *operands: Any) -> None:  # noqa: ANN401
+    def commands(recording, *operands):
         # Everything moves on by one: only the right number of runs gives the right order.
         for source, target in zip(operands[-2::-1], operands[:0:-1], strict=True):
             recording.copy(source, target)
@@ -154,14 +140,7 @@ def test_a_reusable_recording_runs_each_time_c1(device: hal.Device, recorder: Re
 
 
 @pytest.mark.parametrize("ordered", [True, False], ids=["ordered", "unordered"])
-def test_many_executions_in_flight_c1(
-    device: hal.Device,
-    make_queue: MakeQueue,
-    gate: hal.Semaphore,
-    lowering: str,
-    *,
-    ordered: bool,
-) -> None:
+def test_many_executions_in_flight_c1(device, make_queue, gate, lowering, *, ordered):
     """C1: sixteen executions of one recording on four queues, at once, each on its own memory."""
     queues = [make_queue(ordered=ordered) for _ in range(4)]
     with device.record(slots=2, command_buffer=lowering) as recording:
@@ -181,13 +160,13 @@ def test_many_executions_in_flight_c1(
         assert (source_buffer.numpy(timeout=LIMIT) == 3).all()
 
 
-def test_any_thread_executes_c1(device: hal.Device, make_queue: MakeQueue, lowering: str) -> None:
+def test_any_thread_executes_c1(device, make_queue, lowering):
     """C1: four threads execute one recording on queues of their own, thirty times each."""
     with device.record(slots=1, command_buffer=lowering) as recording:
         for offset in range(0, 64, 8):
             recording.fill(recording.slots[0], 7, offset=offset, size=8)
 
-    def work(queue: hal.Queue) -> None:
+    def work(queue):
         buffer = device.upload(np.zeros(64, np.uint8))
         for _ in range(30):
             queue.fill(buffer, 0)
@@ -198,9 +177,7 @@ def test_any_thread_executes_c1(device: hal.Device, make_queue: MakeQueue, lower
     in_threads([lambda queue=queue: work(queue) for queue in queues])  # type: ignore[misc]
 
 
-def test_executions_are_operations_of_their_queue_c1(
-    device: hal.Device, queue: hal.Queue, lowering: str
-) -> None:
+def test_executions_are_operations_of_their_queue_c1(device, queue, lowering):
     """C1, Q2: an ordered queue runs an execution between what was submitted before and after."""
     buffer, seen = device.upload(np.zeros(1 << 16, np.uint8)), np.zeros(1 << 16, np.uint8)
     with device.record(command_buffer=lowering) as recording:
@@ -217,9 +194,7 @@ def test_executions_are_operations_of_their_queue_c1(
     assert (seen[32:] == 1).all()
 
 
-def test_a_failed_wait_runs_nothing_c1(
-    device: hal.Device, queue: hal.Queue, make_semaphore: MakeSemaphore
-) -> None:
+def test_a_failed_wait_runs_nothing_c1(device, queue, make_semaphore):
     """C1, S5: an execution whose wait fails does not run, fails its signal, and can be repeated."""
     buffer, wait, signal = device.upload(np.zeros(64, np.uint8)), make_semaphore(), make_semaphore()
     with device.record() as recording:
@@ -234,9 +209,7 @@ def test_a_failed_wait_runs_nothing_c1(
     assert (buffer.numpy(timeout=LIMIT) == 5).all()
 
 
-def test_a_closed_queue_cancels_executions_c1(
-    device: hal.Device, make_queue: MakeQueue, gate: hal.Semaphore
-) -> None:
+def test_a_closed_queue_cancels_executions_c1(device, make_queue, gate):
     """C1, Q6: an execution that is not issued is cancelled with its queue; others are not."""
     buffer = device.upload(np.zeros(64, np.uint8))
     with device.record() as recording:
@@ -251,7 +224,7 @@ def test_a_closed_queue_cancels_executions_c1(
     assert (buffer.numpy(timeout=LIMIT) == 5).all()
 
 
-def test_what_is_recorded_is_kept_c1(device: hal.Device, queue: hal.Queue, lowering: str) -> None:
+def test_what_is_recorded_is_kept_c1(device, queue, lowering):
     """C1: closed and dropped buffers stay usable for the recording, and go with it."""
     before = device.statistics().allocations
     source, target = device.upload(pattern(256)), device.upload(np.zeros(256, np.uint8))
@@ -271,9 +244,7 @@ def test_what_is_recorded_is_kept_c1(device: hal.Device, queue: hal.Queue, lower
     assert device.statistics().allocations == before
 
 
-def test_a_pending_recording_is_kept_c1(
-    device: hal.Device, queue: hal.Queue, make_latch: MakeLatch, lowering: str
-) -> None:
+def test_a_pending_recording_is_kept_c1(device, queue, make_latch, lowering):
     """C1, Q5: a recording that is dropped while its execution is pending still runs."""
     latch = make_latch(queue)
     buffer = device.upload(np.zeros(64, np.uint8))
@@ -287,9 +258,7 @@ def test_a_pending_recording_is_kept_c1(
     assert np.array_equal(buffer.numpy(timeout=LIMIT), pattern(64))
 
 
-def test_a_hundred_recordings_leave_nothing_c1(
-    device: hal.Device, queue: hal.Queue, lowering: str
-) -> None:
+def test_a_hundred_recordings_leave_nothing_c1(device, queue, lowering):
     """C1: recordings that were executed and dropped free what they used."""
     before = device.statistics().allocations
     last = None
@@ -308,14 +277,11 @@ def test_a_hundred_recordings_leave_nothing_c1(
 
 
 @pytest.mark.parametrize("category", ["transfer", "dispatch"])
-def test_categories_narrow_a_recording_c1(
-    device: hal.Device, queue: hal.Queue, category: str
-) -> None:
+def test_categories_narrow_a_recording_c1(device, queue, category):
     """C1: a recording of transfers takes transfers, one of dispatches does not."""
     buffer = device.upload(np.zeros(64, np.uint8))
     with device.record(categories=category) as recording:
         recording.barrier()
-        add: Any
         for add in (
             lambda: recording.fill(buffer, 5),
             lambda: recording.update(buffer, b"5"),
@@ -347,22 +313,19 @@ BAD_SETTINGS: dict[str, tuple[type[HalError], dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize("what", BAD_SETTINGS)
-def test_bad_settings_are_refused_c1(device: hal.Device, what: str) -> None:
+def test_bad_settings_are_refused_c1(device, what):
     """C1: a setting that there is not raises at once."""
     kind, settings = BAD_SETTINGS[what]
     with pytest.raises(kind):
         device.record(**settings)
 
 
-def test_bad_executions_are_refused_c1(
-    device: hal.Device, second_device: hal.Device, queue: hal.Queue
-) -> None:
+def test_bad_executions_are_refused_c1(device, second_device, queue):
     """C1: what is no recording, or another device's, raises and submits nothing."""
     with device.record() as recording:
         pass
     with second_device.record() as foreign:
         pass
-    wrong: Any
     for wrong in (None, "recording", [recording], device):
         with pytest.raises(ArgumentTypeError):
             queue.execute(wrong)
@@ -371,7 +334,7 @@ def test_bad_executions_are_refused_c1(
     queue.wait_idle(LIMIT)
 
 
-def test_names_and_groups_are_in_errors_c1(device: hal.Device) -> None:
+def test_names_and_groups_are_in_errors_c1(device):
     """C1: a refused command's error says its name and the groups around it."""
     buffer = device.allocate(64)
     with device.record() as recording:
@@ -386,11 +349,11 @@ def test_names_and_groups_are_in_errors_c1(device: hal.Device) -> None:
     assert len(recording) == 0
 
 
-def test_groups_order_nothing_and_nest_c1(device: hal.Device, recorder: Recorder) -> None:
+def test_groups_order_nothing_and_nest_c1(device, recorder):
     """C1: commands in groups run as if there were none."""
     buffer = device.upload(np.zeros(64, np.uint8))
 
-    def commands(recording: hal.CommandBuffer, target: Any) -> None:  # noqa: ANN401
+    def commands(recording, target):
         with recording.group("outer"):
             recording.fill(target, 1, size=16, name="first")
             with recording.group("inner"):
@@ -403,7 +366,7 @@ def test_groups_order_nothing_and_nest_c1(device: hal.Device, recorder: Recorder
     assert np.array_equal(buffer.numpy(timeout=LIMIT), np.repeat(np.arange(1, 5), 16))
 
 
-def test_groups_are_balanced_c1(device: hal.Device) -> None:
+def test_groups_are_balanced_c1(device):
     """C1: an open group keeps a recording from ending; groups end in the reverse of their order."""
     recording = device.record()
     with recording.group("outer"):
@@ -417,7 +380,7 @@ def test_groups_are_balanced_c1(device: hal.Device) -> None:
         with pytest.raises(InvalidArgumentError, match="'inner' ends while 'outer' is open"):
             inner.__exit__(None, None, None)
     with pytest.raises(ArgumentTypeError):
-        recording.group(7)  # type: ignore[arg-type]
+        recording.group(7)
     with pytest.raises(ZeroDivisionError), recording.group("left by an error"):
         raise ZeroDivisionError
     recording.end()
@@ -425,7 +388,7 @@ def test_groups_are_balanced_c1(device: hal.Device) -> None:
         recording.group("late")
 
 
-def test_two_recordings_at_once_c1(device: hal.Device, queue: hal.Queue) -> None:
+def test_two_recordings_at_once_c1(device, queue):
     """C1: recordings that are made side by side share nothing."""
     first, second = (device.upload(np.zeros(64, np.uint8)) for _ in range(2))
     one, two = device.record(), device.record()

@@ -8,14 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-import hal
 from hal.errors import ArgumentTypeError, ClosedError, HalError, InvalidArgumentError
-from hal_conformance.suite.support import LIMIT, MakeQueue, MakeSemaphore, in_threads, pattern
+from hal_conformance.suite.support import LIMIT, in_threads, pattern
 
 pytestmark = pytest.mark.ordering
 
 
-def test_slots_say_what_they_take_c3(device: hal.Device) -> None:
+def test_slots_say_what_they_take_c3(device):
     """C3: index, dtype and size; a slot without a size has None."""
     with device.record(slots=["<f4", ("<u2", 64)]) as recording:
         first, second = recording.slots
@@ -30,7 +29,7 @@ def test_slots_say_what_they_take_c3(device: hal.Device) -> None:
     assert len(device.record().slots) == 0
 
 
-def test_there_are_only_the_slots_asked_for_c3(device: hal.Device) -> None:
+def test_there_are_only_the_slots_asked_for_c3(device):
     """C3: an index that is none is an `IndexError`, and no slot lies outside of its size."""
     with device.record(slots=[("u1", 64)]) as recording:
         slot = recording.slots[0]
@@ -38,7 +37,6 @@ def test_there_are_only_the_slots_asked_for_c3(device: hal.Device) -> None:
             with pytest.raises(IndexError) as caught:
                 recording.slots[index]
             assert isinstance(caught.value, InvalidArgumentError)
-        wrong: Any
         for wrong in ("0", 0.0, True):
             with pytest.raises(ArgumentTypeError):
                 recording.slots[wrong]
@@ -47,9 +45,7 @@ def test_there_are_only_the_slots_asked_for_c3(device: hal.Device) -> None:
                 slot.subspan(offset, size)
 
 
-def test_each_execution_binds_its_own_c3(
-    device: hal.Device, queue: hal.Queue, lowering: str
-) -> None:
+def test_each_execution_binds_its_own_c3(device, queue, lowering):
     """C3: one recording over three pairs of buffers, then the first pair again."""
     with device.record(slots=2, command_buffer=lowering) as recording:
         source, target = recording.slots
@@ -64,9 +60,7 @@ def test_each_execution_binds_its_own_c3(
         assert (seen[256:] == 1).all()
 
 
-def test_new_bindings_leave_the_old_memory_alone_c3(
-    device: hal.Device, queue: hal.Queue, lowering: str
-) -> None:
+def test_new_bindings_leave_the_old_memory_alone_c3(device, queue, lowering):
     """C3: what was bound before is not written by the next execution."""
     with device.record(slots=1, command_buffer=lowering) as recording:
         for offset in range(0, 64, 8):
@@ -81,9 +75,7 @@ def test_new_bindings_leave_the_old_memory_alone_c3(
         queue.execute(recording, bindings=[buffer]).wait(LIMIT)
 
 
-def test_one_slot_of_several_is_bound_anew_c3(
-    device: hal.Device, queue: hal.Queue, lowering: str
-) -> None:
+def test_one_slot_of_several_is_bound_anew_c3(device, queue, lowering):
     """C3: executions whose tables differ in one slot only, in flight together."""
     source, one, two = (device.upload(pattern(256, n)) for n in range(3))
     with device.record(slots=3, command_buffer=lowering) as recording:
@@ -103,14 +95,12 @@ def test_one_slot_of_several_is_bound_anew_c3(
 
 
 @pytest.mark.parametrize("kind", ["list", "tuple", "mapping", "mapping in another order"])
-def test_tables_are_sequences_or_mappings_c3(
-    device: hal.Device, queue: hal.Queue, kind: str
-) -> None:
+def test_tables_are_sequences_or_mappings_c3(device, queue, kind):
     """C3: buffers in the order of the slots, or by index."""
     source, target = device.upload(pattern(64)), device.upload(np.zeros(64, np.uint8))
     with device.record(slots=2) as recording:
         recording.copy(*recording.slots, size=64)
-    tables: dict[str, Any] = {
+    tables = {
         "list": [source, target],
         "tuple": (source, target),
         "mapping": {0: source, 1: target},
@@ -120,7 +110,7 @@ def test_tables_are_sequences_or_mappings_c3(
     assert np.array_equal(target.numpy(timeout=LIMIT), pattern(64))
 
 
-def test_subspans_are_bound_c3(device: hal.Device, queue: hal.Queue, lowering: str) -> None:
+def test_subspans_are_bound_c3(device, queue, lowering):
     """C3: a part of a buffer is bound like a buffer, and the slot's own parts add up to it."""
     whole = device.upload(np.zeros(256, np.uint8))
     with device.record(slots=1, command_buffer=lowering) as recording:
@@ -132,7 +122,7 @@ def test_subspans_are_bound_c3(device: hal.Device, queue: hal.Queue, lowering: s
     assert whole.numpy(timeout=LIMIT).tobytes() == bytes(expected)
 
 
-def test_one_buffer_in_two_slots_c3(device: hal.Device, queue: hal.Queue, lowering: str) -> None:
+def test_one_buffer_in_two_slots_c3(device, queue, lowering):
     """C3: a buffer may be bound twice where no copy overlaps; one onto itself changes nothing."""
     buffer = device.upload(pattern(64))
     with device.record(slots=2, command_buffer=lowering) as recording:
@@ -146,7 +136,7 @@ def test_one_buffer_in_two_slots_c3(device: hal.Device, queue: hal.Queue, loweri
     assert np.array_equal(buffer.numpy(timeout=LIMIT), np.tile(pattern(32), 2))
 
 
-def test_slots_and_buffers_mix_c3(device: hal.Device, queue: hal.Queue, lowering: str) -> None:
+def test_slots_and_buffers_mix_c3(device, queue, lowering):
     """C3: a command may take one of its buffers directly and the other by slot."""
     source = device.upload(pattern(64))
     with device.record(slots=1, command_buffer=lowering) as recording:
@@ -161,18 +151,13 @@ def test_slots_and_buffers_mix_c3(device: hal.Device, queue: hal.Queue, lowering
         assert np.array_equal(source.numpy(timeout=LIMIT), np.tile(pattern(32), 2))
 
 
-def test_the_table_is_kept_until_it_has_run_c3(
-    device: hal.Device,
-    queue: hal.Queue,
-    make_semaphore: MakeSemaphore,
-    lowering: str,
-) -> None:
+def test_the_table_is_kept_until_it_has_run_c3(device, queue, make_semaphore, lowering):
     """C3, Q5: w@1 to s@1: table, buffers and recording are dropped before the wait is met."""
     wait, signal = make_semaphore(), make_semaphore()
     source, target = device.upload(pattern(256) ^ 0x5A), device.upload(np.zeros(256, np.uint8))
     with device.record(slots=2, one_shot=True, command_buffer=lowering) as recording:
         recording.copy(*recording.slots, size=256)
-    table: list[Any] = [source, target]
+    table = [source, target]
     queue.execute(recording, bindings=table, wait=wait.at(1), signal=signal.at(1))
     table[:] = [None, None]
     source.close()
@@ -186,9 +171,7 @@ def test_the_table_is_kept_until_it_has_run_c3(
     del others
 
 
-def test_ended_executions_keep_no_table_c3(
-    device: hal.Device, queue: hal.Queue, lowering: str
-) -> None:
+def test_ended_executions_keep_no_table_c3(device, queue, lowering):
     """C3: the buffers of an execution that has retired are free, with the recording alive."""
     with device.record(slots=1, command_buffer=lowering) as recording:
         for offset in range(0, 64, 8):
@@ -202,16 +185,14 @@ def test_ended_executions_keep_no_table_c3(
     queue.execute(recording, bindings=[device.allocate(64)]).wait(LIMIT)
 
 
-def test_threads_bind_their_own_c3(
-    device: hal.Device, make_queue: MakeQueue, lowering: str
-) -> None:
+def test_threads_bind_their_own_c3(device, make_queue, lowering):
     """C3: four threads execute one recording over buffers of their own, and none is mixed up."""
     with device.record(slots=2, command_buffer=lowering) as recording:
         source, target = recording.slots
         for offset in range(0, 256, 64):
             recording.copy(source, target, source_offset=offset, target_offset=offset, size=64)
 
-    def work(number: int, queue: hal.Queue) -> None:
+    def work(number, queue):
         for turn in range(20):
             pair = device.upload(pattern(256, number + 4 * turn)), device.allocate(256)
             queue.execute(recording, bindings=pair).wait(LIMIT)
@@ -254,9 +235,7 @@ BAD_TABLES: dict[str, tuple[type[HalError], str, Any]] = {
 
 
 @pytest.mark.parametrize("what", BAD_TABLES)
-def test_bad_tables_are_refused_c3(
-    device: hal.Device, queue: hal.Queue, lowering: str, what: str
-) -> None:
+def test_bad_tables_are_refused_c3(device, queue, lowering, what):
     """C3: a table that does not fit raises, and neither runs nor submits anything."""
     kind, words, make = BAD_TABLES[what]
     source, target = device.upload(pattern(68)), device.upload(np.zeros(68, np.uint8))
@@ -274,9 +253,7 @@ def test_bad_tables_are_refused_c3(
     assert target.numpy(timeout=LIMIT).tobytes() == expected
 
 
-def test_closed_and_foreign_buffers_are_not_bound_c3(
-    device: hal.Device, second_device: hal.Device, queue: hal.Queue
-) -> None:
+def test_closed_and_foreign_buffers_are_not_bound_c3(device, second_device, queue):
     """C3: a closed buffer raises `ClosedError`, another device's is refused."""
     with device.record(slots=1) as recording:
         recording.fill(recording.slots[0], 1, size=64)
@@ -288,7 +265,7 @@ def test_closed_and_foreign_buffers_are_not_bound_c3(
         queue.execute(recording, bindings=[second_device.allocate(64)])
 
 
-def test_bindings_for_no_slots_c3(device: hal.Device, queue: hal.Queue) -> None:
+def test_bindings_for_no_slots_c3(device, queue):
     """C3: a recording without slots takes no table, or an empty one."""
     buffer = device.upload(np.zeros(64, np.uint8))
     with device.record() as recording:
@@ -300,7 +277,7 @@ def test_bindings_for_no_slots_c3(device: hal.Device, queue: hal.Queue) -> None:
     assert (buffer.numpy(timeout=LIMIT) == 5).all()
 
 
-def test_slots_of_another_recording_are_refused_c3(device: hal.Device) -> None:
+def test_slots_of_another_recording_are_refused_c3(device):
     """C3: a slot stands for something in its own recording only."""
     with device.record(slots=1) as first, device.record(slots=1) as second:
         with pytest.raises(InvalidArgumentError):
@@ -310,7 +287,7 @@ def test_slots_of_another_recording_are_refused_c3(device: hal.Device) -> None:
     assert len(second) == 0
 
 
-def test_a_slot_without_a_size_needs_one_c3(device: hal.Device) -> None:
+def test_a_slot_without_a_size_needs_one_c3(device):
     """C3: a fill or a copy of all of a slot of unknown size raises."""
     with device.record(slots=2) as recording:
         first, second = recording.slots
@@ -321,11 +298,10 @@ def test_a_slot_without_a_size_needs_one_c3(device: hal.Device) -> None:
     assert len(recording) == 0
 
 
-def test_slots_with_a_size_are_checked_while_recording_c3(device: hal.Device) -> None:
+def test_slots_with_a_size_are_checked_while_recording_c3(device):
     """C3: a command beyond the size that was asked for raises at once."""
     with device.record(slots=[("u1", 64)]) as recording:
         slot = recording.slots[0]
-        use: Any
         for use in (
             lambda: recording.fill(slot, 1, offset=60, size=8),
             lambda: recording.update(slot, bytes(65)),
@@ -337,9 +313,7 @@ def test_slots_with_a_size_are_checked_while_recording_c3(device: hal.Device) ->
     assert len(recording) == 1
 
 
-def test_bindings_that_hazards_do_not_know_are_refused_c3(
-    device: hal.Device, queue: hal.Queue, lowering: str
-) -> None:
+def test_bindings_that_hazards_do_not_know_are_refused_c3(device, queue, lowering):
     """C3: with ``hazards="auto"`` bindings must not share bytes that one of them writes."""
     direct = device.upload(pattern(64))
     with device.record(slots=3, hazards="auto", command_buffer=lowering) as recording:
@@ -358,9 +332,7 @@ def test_bindings_that_hazards_do_not_know_are_refused_c3(
     assert np.array_equal(direct.numpy(timeout=LIMIT), expected)
 
 
-def test_readers_may_share_with_hazards_c3(
-    device: hal.Device, queue: hal.Queue, lowering: str
-) -> None:
+def test_readers_may_share_with_hazards_c3(device, queue, lowering):
     """C3: with ``hazards="auto"`` two slots that are only read may have the same memory."""
     source, target = device.upload(pattern(64)), device.upload(np.zeros(128, np.uint8))
     with device.record(slots=2, hazards="auto", command_buffer=lowering) as recording:

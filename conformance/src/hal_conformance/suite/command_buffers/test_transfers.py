@@ -7,9 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-import hal
 from hal.errors import ArgumentTypeError, ClosedError, HalError, InvalidArgumentError
-from hal_conformance.suite.command_buffers.recording import Recorder, Target
 from hal_conformance.suite.support import LIMIT, first_difference, pattern
 
 FILLS = [
@@ -75,13 +73,11 @@ def filled(size: int, offset: int, length: int, width: int) -> bytes:
 
 
 @pytest.mark.parametrize(("width", "size", "offset", "length"), FILLS)
-def test_fill_patterns_c1(
-    device: hal.Device, recorder: Recorder, width: int, size: int, offset: int, length: int
-) -> None:
+def test_fill_patterns_c1(device, recorder, width, size, offset, length):
     """C1: patterns of 1 to 16 bytes fill their range in little endian, and nothing else."""
     buffer = device.upload(np.zeros(size, np.uint8))
 
-    def commands(recording: hal.CommandBuffer, target: Target) -> None:
+    def commands(recording, target):
         value = VALUES[width].to_bytes(width, "little")
         recording.fill(target.subspan(0, size), value, offset=offset, size=length)
 
@@ -89,21 +85,14 @@ def test_fill_patterns_c1(
     assert buffer.numpy(timeout=LIMIT).tobytes() == filled(size, offset, length, width)
 
 
-def test_fill_classes_of_size_and_alignment_c1(device: hal.Device, recorder: Recorder) -> None:
+def test_fill_classes_of_size_and_alignment_c1(device, recorder):
     """C1: fills from 4 bytes to megabytes, at any place that the pattern allows; a tail stays."""
     for width, length, offset in CLASSES:
         size = offset + length + 16
         size += -size % width
         buffer = device.upload(np.zeros(size, np.uint8))
 
-        def commands(
-            recording: hal.CommandBuffer,
-            target: Target,
-            width: int = width,
-            size: int = size,
-            offset: int = offset,
-            length: int = length,
-        ) -> None:
+        def commands(recording, target, width=width, size=size, offset=offset, length=length):
             value = VALUES[width].to_bytes(width, "little")
             recording.fill(target.subspan(0, size), value, offset=offset, size=length)
 
@@ -113,19 +102,19 @@ def test_fill_classes_of_size_and_alignment_c1(device: hal.Device, recorder: Rec
         assert where is None, (width, length, offset)
 
 
-def test_copy_of_a_whole_buffer_c1(device: hal.Device, recorder: Recorder) -> None:
+def test_copy_of_a_whole_buffer_c1(device, recorder):
     """C1: a copy without a range takes all."""
     source, target = device.upload(pattern(1024)), device.upload(np.zeros(1024, np.uint8))
     recorder.run(lambda recording, *pair: recording.copy(*pair), source, target)
     assert np.array_equal(target.numpy(timeout=LIMIT), pattern(1024))
 
 
-def test_copy_between_two_fills_c1(device: hal.Device, recorder: Recorder) -> None:
+def test_copy_between_two_fills_c1(device, recorder):
     """C1: zeros over [0, 8), a copy of source[4, 512) to [8, 516), zeros over the rest."""
     source = device.upload(np.full(512, 0x88, np.uint8))
     target = device.upload(np.full(1024, 0xEE, np.uint8))
 
-    def commands(recording: hal.CommandBuffer, source: Target, target: Target) -> None:
+    def commands(recording, source, target):
         recording.fill(target, 0, size=8)
         recording.copy(source, target, source_offset=4, target_offset=8, size=508)
         recording.fill(target, 0, offset=516)
@@ -136,9 +125,7 @@ def test_copy_between_two_fills_c1(device: hal.Device, recorder: Recorder) -> No
 
 
 @pytest.mark.parametrize("offsets", [(0, 0), (8, 8), (4, 4), (1, 2)], ids=str)
-def test_copy_classes_of_size_and_alignment_c1(
-    device: hal.Device, recorder: Recorder, offsets: tuple[int, int]
-) -> None:
+def test_copy_classes_of_size_and_alignment_c1(device, recorder, offsets):
     """C1: copies from 4 bytes to 64 KiB, aligned or not, in one recording; all else stays zero."""
     begin, end = offsets
     sizes = (4, 8, 16, 31, 32, 33, 64, 128, 256, 1 << 10, 4 << 10, 16 << 10, 64 << 10)
@@ -146,7 +133,7 @@ def test_copy_classes_of_size_and_alignment_c1(
     source = device.upload(pattern(places[-1] + 16))
     target = device.upload(np.zeros(places[-1] + 16, np.uint8))
 
-    def commands(recording: hal.CommandBuffer, source: Target, target: Target) -> None:
+    def commands(recording, source, target):
         for size, place in zip(sizes, places, strict=False):
             recording.copy(
                 source, target, source_offset=place + begin, target_offset=place + end, size=size
@@ -160,7 +147,7 @@ def test_copy_classes_of_size_and_alignment_c1(
     assert np.array_equal(target.numpy(timeout=LIMIT), expected)
 
 
-def test_a_large_copy_c1(device: hal.Device, recorder: Recorder) -> None:
+def test_a_large_copy_c1(device, recorder):
     """C1: a megabyte and an odd byte."""
     size = (1 << 20) + 1
     source, target = device.upload(pattern(size)), device.upload(np.zeros(size, np.uint8))
@@ -172,9 +159,7 @@ def test_a_large_copy_c1(device: hal.Device, recorder: Recorder) -> None:
     ("size", "first", "last", "offset"),
     [(16, 0, 16, 0), (256, 0, 256, 0), (16, 4, 12, 4), (64, 1, 32, 33), (200_000, 0, 150_001, 7)],
 )
-def test_update_c1(
-    device: hal.Device, recorder: Recorder, size: int, first: int, last: int, offset: int
-) -> None:
+def test_update_c1(device, recorder, size, first, last, offset):
     """C1: bytes [first, last) of an array land at the offset, whatever their number."""
     buffer = device.upload(np.zeros(size, np.uint8))
     data = pattern(last)[first:]
@@ -184,7 +169,7 @@ def test_update_c1(
     assert np.array_equal(buffer.numpy(timeout=LIMIT), expected)
 
 
-def test_update_of_a_subspan_c1(device: hal.Device, recorder: Recorder) -> None:
+def test_update_of_a_subspan_c1(device, recorder):
     """C1: four bytes at offset 4 of the subspan [4, 12) are bytes [8, 12) of the whole."""
     buffer = device.upload(np.zeros(16, np.uint8))
     recorder.run(lambda each, to: each.update(to.subspan(4, 8), b"abcd", offset=4), buffer)
@@ -192,11 +177,11 @@ def test_update_of_a_subspan_c1(device: hal.Device, recorder: Recorder) -> None:
     assert buffer.subspan(4, 8).numpy(timeout=LIMIT).tobytes() == bytes(4) + b"abcd"
 
 
-def test_update_takes_its_bytes_while_recording_c1(device: hal.Device, recorder: Recorder) -> None:
+def test_update_takes_its_bytes_while_recording_c1(device, recorder):
     """C1: an array that changes after `update` has returned changes no execution."""
     buffer, data = device.upload(np.zeros(4096, np.uint8)), pattern(4096)
 
-    def commands(recording: hal.CommandBuffer, target: Target) -> None:
+    def commands(recording, target):
         recording.update(target, data)
         data[:] = 0
 
@@ -207,7 +192,7 @@ def test_update_takes_its_bytes_while_recording_c1(device: hal.Device, recorder:
         recorder.run(lambda other, to: other.fill(to, 0), buffer)
 
 
-def test_fills_take_numbers_as_the_slots_type_c1(device: hal.Device, recorder: Recorder) -> None:
+def test_fills_take_numbers_as_the_slots_type_c1(device, recorder):
     """C1: a number is converted to the buffer's, or the slot's, dtype."""
     for dtype in (np.float32, np.float64, np.complex128):
         buffer = device.upload(np.zeros(8, dtype))
@@ -222,11 +207,11 @@ def test_fills_take_numbers_as_the_slots_type_c1(device: hal.Device, recorder: R
         assert np.array_equal(buffer.numpy(timeout=LIMIT), expected)
 
 
-def test_five_hundred_fills_in_one_recording_c1(device: hal.Device, recorder: Recorder) -> None:
+def test_five_hundred_fills_in_one_recording_c1(device, recorder):
     """C1: 512 fills of one word each, executed twice."""
     buffer = device.upload(np.zeros(512, np.uint32))
 
-    def commands(recording: hal.CommandBuffer, target: Target) -> None:
+    def commands(recording, target):
         for index in range(512):
             recording.fill(target, 0xBD370000 | index, offset=4 * index, size=4)
 
@@ -239,7 +224,7 @@ def test_five_hundred_fills_in_one_recording_c1(device: hal.Device, recorder: Re
         recorder.run(lambda recording, to: recording.fill(to, 0), buffer)
 
 
-def test_two_hundred_recordings_of_a_fill_c1(device: hal.Device, queue: hal.Queue) -> None:
+def test_two_hundred_recordings_of_a_fill_c1(device, queue):
     """C1: one-shot recordings, each waited for; the last one's value stays."""
     buffer = device.upload(np.zeros(1024, np.uint32))
     for index in range(200):
@@ -249,7 +234,7 @@ def test_two_hundred_recordings_of_a_fill_c1(device: hal.Device, queue: hal.Queu
     assert (buffer.numpy(timeout=LIMIT) == 0xBEEF0000 | 199).all()
 
 
-def test_two_hundred_recordings_of_a_copy_c1(device: hal.Device, queue: hal.Queue) -> None:
+def test_two_hundred_recordings_of_a_copy_c1(device, queue):
     """C1: memory that the host has just written is what a one-shot copy takes, every time."""
     source, target = device.allocate(64, memory="host"), device.upload(np.zeros(64, np.uint8))
     view = source.map()
@@ -298,12 +283,12 @@ BAD: dict[str, tuple[type[HalError], Any]] = {
 
 
 @pytest.mark.parametrize("what", BAD)
-def test_bad_commands_are_refused_c1(device: hal.Device, recorder: Recorder, what: str) -> None:
+def test_bad_commands_are_refused_c1(device, recorder, what):
     """C1: a command that is wrong raises while it is recorded, and the recording is as before."""
     kind, wrong = BAD[what]
     first, second = device.upload(pattern(64)), device.upload(np.zeros(64, np.uint8))
 
-    def commands(recording: hal.CommandBuffer, source: Target, target: Target) -> None:
+    def commands(recording, source, target):
         recording.copy(source, target, size=32)
         with pytest.raises(kind):
             wrong(recording, source, target)
@@ -316,12 +301,11 @@ def test_bad_commands_are_refused_c1(device: hal.Device, recorder: Recorder, wha
     assert np.array_equal(first.numpy(timeout=LIMIT), pattern(64))
 
 
-def test_closed_buffers_are_refused_c1(device: hal.Device) -> None:
+def test_closed_buffers_are_refused_c1(device):
     """C1: a buffer that was closed cannot be recorded."""
     closed, buffer = device.allocate(64), device.allocate(64)
     closed.close()
     with device.record() as recording:
-        use: Any
         for use in (
             lambda: recording.fill(closed, 1),
             lambda: recording.update(closed, b"1"),
@@ -333,13 +317,10 @@ def test_closed_buffers_are_refused_c1(device: hal.Device) -> None:
     assert len(recording) == 0
 
 
-def test_buffers_of_another_device_are_refused_c1(
-    device: hal.Device, second_device: hal.Device
-) -> None:
+def test_buffers_of_another_device_are_refused_c1(device, second_device):
     """C1: only copies take another device's buffers (test_devices.py)."""
     theirs = second_device.allocate(64)
     with device.record() as recording:
-        use: Any
         for use in (
             lambda: recording.fill(theirs, 1),
             lambda: recording.update(theirs, b"1"),

@@ -114,9 +114,7 @@ def streams(device: hal.Device) -> Iterator[Streams]:
 
 
 @pytest.mark.parametrize("width", [1, 2, 4])
-def test_a_table_fills_as_the_primitive_q4(
-    device: hal.Device, streams: Streams, width: int
-) -> None:
+def test_a_table_fills_as_the_primitive_q4(device, streams, width):
     """A fill of each width writes the same bytes through the table, and none beside them (Q4)."""
     value = 0xA1B2C3D4 & ((1 << 8 * width) - 1)
     start = np.arange(256, dtype=np.uint8)
@@ -131,7 +129,7 @@ def test_a_table_fills_as_the_primitive_q4(
     two.close()
 
 
-def test_a_table_copies_as_the_primitive_q4(device: hal.Device, streams: Streams) -> None:
+def test_a_table_copies_as_the_primitive_q4(device, streams):
     """Copies within the device, and from and to pinned memory, have the same bytes (Q4)."""
     start = np.arange(256, dtype=np.uint8)
     pinned = device.allocate(256, memory="host")
@@ -153,11 +151,11 @@ def test_a_table_copies_as_the_primitive_q4(device: hal.Device, streams: Streams
 @pytest.mark.parametrize("waits", [False, True], ids=["primitive waits", "table waits"])
 @pytest.mark.parametrize("records", [False, True], ids=["primitive records", "table records"])
 def test_events_of_a_table_order_streams_s7(
-    device: hal.Device,
-    streams: Streams,
-    records: bool,  # noqa: FBT001 - a parameter
-    waits: bool,  # noqa: FBT001 - a parameter
-) -> None:
+    device,
+    streams,
+    records,
+    waits,
+):
     """A record and a wait order streams, whoever of table and primitive makes either (S7).
 
     The wait captures the last record. Nothing blocks, and nothing runs ahead.
@@ -186,9 +184,7 @@ def test_events_of_a_table_order_streams_s7(
 
 
 @pytest.mark.feature("kernels")
-def test_a_table_launches_as_the_primitive_c5(
-    device: hal.Device, streams: Streams, program: hal.Executable
-) -> None:
+def test_a_table_launches_as_the_primitive_c5(device, streams, program):
     """A launch has grid, block, shared memory and arguments; arguments are copied (C5)."""
     native = streams.native
     module = native.load_module(program.image)
@@ -223,7 +219,7 @@ def test_a_table_launches_as_the_primitive_c5(
 
 
 @pytest.mark.feature("graphs")
-def test_a_table_launches_graphs_c4(device: hal.Device, streams: Streams) -> None:
+def test_a_table_launches_graphs_c4(device, streams):
     """An instance is launched as the primitive launches it, in the order of the stream (C4)."""
     native = streams.native
     buffer = device.upload(np.zeros(64, np.uint8))
@@ -246,9 +242,7 @@ def test_a_table_launches_graphs_c4(device: hal.Device, streams: Streams) -> Non
 
 @pytest.mark.feature("graphs")
 @pytest.mark.feature("kernels")
-def test_a_table_updates_launches_c4(
-    device: hal.Device, streams: Streams, program: hal.Executable
-) -> None:
+def test_a_table_updates_launches_c4(device, streams, program):
     """An update gives a launch other arguments, which are copied, and a grid, from then on (C4)."""
     native, stream = streams.native, streams.stream()
     module = native.load_module(program.image)
@@ -283,7 +277,7 @@ def test_a_table_updates_launches_c4(
         buffer.close()
 
 
-def test_a_table_knows_the_current_context_q1(second_device: hal.Device, streams: Streams) -> None:
+def test_a_table_knows_the_current_context_q1(second_device, streams):
     """After `NativeDevice.bind` the table finds its own context on the thread, each time (Q1)."""
     other = Streams(second_device)
     for each in (streams, other, streams):

@@ -9,15 +9,12 @@ import pytest
 
 import hal
 from hal.errors import CancelledError, ClosedError, InvalidArgumentError, UnimplementedError
-from hal_conformance.bench import Bench
-from hal_conformance.suite.support import LIMIT, OpenDevice, pattern
+from hal_conformance.suite.support import LIMIT, pattern
 
 SIZE = 4096
 
 
-def test_peers_are_there_or_refused_q4(
-    device: hal.Device, second_device: hal.Device, queue: hal.Queue
-) -> None:
+def test_peers_are_there_or_refused_q4(device, second_device, queue):
     """Q4: without the feature, another device's buffer is refused with a way round."""
     assert device.can_access(device)
     if "peer_access" in device.features:
@@ -33,9 +30,7 @@ def test_peers_are_there_or_refused_q4(
 @pytest.mark.ordering
 @pytest.mark.feature("peer_access")
 @pytest.mark.parametrize("size", [1, 255, SIZE, (1 << 20) + 1])
-def test_copies_between_devices_q4(
-    device: hal.Device, second_device: hal.Device, queue: hal.Queue, size: int
-) -> None:
+def test_copies_between_devices_q4(device, second_device, queue, size):
     """Q4: from and to another device, with offsets, in the order of wait lists."""
     first = device.upload(pattern(size + 16, 1))
     second = second_device.upload(np.zeros(size + 16, np.uint8))
@@ -53,7 +48,7 @@ def test_copies_between_devices_q4(
 
 
 @pytest.mark.feature("peer_access")
-def test_either_devices_queue_copies_q4(device: hal.Device, second_device: hal.Device) -> None:
+def test_either_devices_queue_copies_q4(device, second_device):
     """Q4: and no third one's."""
     source, target = device.upload(pattern(64)), second_device.allocate(64)
     for queue in (device.queue, second_device.queue):
@@ -63,9 +58,7 @@ def test_either_devices_queue_copies_q4(device: hal.Device, second_device: hal.D
 
 
 @pytest.mark.feature("peer_access")
-def test_a_third_devices_queue_does_not_copy_q4(
-    device: hal.Device, second_device: hal.Device, open_device: OpenDevice
-) -> None:
+def test_a_third_devices_queue_does_not_copy_q4(device, second_device, open_device):
     """Q4: it is on neither side."""
     third = open_device()
     with pytest.raises(InvalidArgumentError, match="one of those"):
@@ -73,9 +66,7 @@ def test_a_third_devices_queue_does_not_copy_q4(
 
 
 @pytest.mark.feature("peer_access")
-def test_memory_lives_until_the_other_device_has_copied_q5(
-    device: hal.Device, second_device: hal.Device, queue: hal.Queue, gate: hal.Semaphore
-) -> None:
+def test_memory_lives_until_the_other_device_has_copied_q5(device, second_device, queue, gate):
     """Q5: its last name goes while the copy is pending, and its owner allocates again."""
     source, target = second_device.upload(pattern(SIZE, 2)), device.allocate(SIZE)
     copied = queue.copy(source, target, wait=gate.at(1))
@@ -91,9 +82,7 @@ def test_memory_lives_until_the_other_device_has_copied_q5(
 
 
 @pytest.mark.feature("peer_access")
-def test_closing_the_owner_cancels_what_was_not_issued_q6(
-    device: hal.Device, queue: hal.Queue, open_device: OpenDevice, gate: hal.Semaphore
-) -> None:
+def test_closing_the_owner_cancels_what_was_not_issued_q6(device, queue, open_device, gate):
     """Q6: the handle and the signals of the other device's operation; others go on."""
     owner, done = open_device(), hal.create_semaphore()
     source, target = owner.upload(pattern(SIZE)), device.upload(np.zeros(SIZE, np.uint8))
@@ -110,9 +99,7 @@ def test_closing_the_owner_cancels_what_was_not_issued_q6(
 
 
 @pytest.mark.feature("peer_access")
-def test_closing_the_owner_waits_for_what_was_issued_q6(
-    device: hal.Device, queue: hal.Queue, open_device: OpenDevice
-) -> None:
+def test_closing_the_owner_waits_for_what_was_issued_q6(device, queue, open_device):
     """Q6: it reads the memory to its end."""
     size = 8 << 20
     for seed in range(4):
@@ -126,9 +113,7 @@ def test_closing_the_owner_waits_for_what_was_issued_q6(
 
 @pytest.mark.feature("kernels")
 @pytest.mark.feature("peer_access")
-def test_kernels_use_another_devices_memory_once_enabled_q5(
-    bench: Bench, device: hal.Device, open_device: OpenDevice, gate: hal.Semaphore
-) -> None:
+def test_kernels_use_another_devices_memory_once_enabled_q5(bench, device, open_device, gate):
     """Q5: in place, kept alive, and refused before."""
     guest = open_device()
     kernel = bench.program(guest)["twice"]

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import gc
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
 import hal
 from hal.errors import ArgumentTypeError, ClosedError, HalError, InvalidArgumentError, NotFoundError
-from hal_conformance.suite.support import LIMIT, OpenDevice
+from hal_conformance.suite.support import LIMIT
 
 pytestmark = pytest.mark.feature("compile")
 
@@ -51,9 +49,7 @@ def executable(device: hal.Device) -> hal.Executable:
     return device.compile(SOURCE, filename="marks.cpp", defines={"WIDTH": 64})
 
 
-def test_marks_are_the_defaults_of_a_dispatch_c5(
-    device: hal.Device, queue: hal.Queue, executable: hal.Executable
-) -> None:
+def test_marks_are_the_defaults_of_a_dispatch_c5(device, queue, executable):
     """C5: HAL_BLOCK and HAL_SHARED_MEMORY, computed from a define, launch without more."""
     kernel = executable["reverse"]
     assert (kernel.block, kernel.shared_memory) == ((64, 1, 1), 256)
@@ -66,9 +62,7 @@ def test_marks_are_the_defaults_of_a_dispatch_c5(
     assert data.numpy(timeout=LIMIT).tolist() == list(range(64))
 
 
-def test_a_dispatch_overrides_the_marks_c5(
-    device: hal.Device, queue: hal.Queue, executable: hal.Executable
-) -> None:
+def test_a_dispatch_overrides_the_marks_c5(device, queue, executable):
     """C5: what a dispatch gives is taken, and so is a description of one's own."""
     data = device.upload(np.arange(64, dtype=np.int32))
     queue.dispatch(executable["reverse"], grid=1, block=32, shared_memory=128, args=(data,)).wait(
@@ -82,9 +76,7 @@ def test_a_dispatch_overrides_the_marks_c5(
     assert executable["reverse"].block == (64, 1, 1)
 
 
-def test_a_kernel_without_marks_needs_a_block_c5(
-    device: hal.Device, queue: hal.Queue, executable: hal.Executable
-) -> None:
+def test_a_kernel_without_marks_needs_a_block_c5(device, queue, executable):
     """C5: without a mark and without ``block=`` a dispatch raises, and says both."""
     kernel = executable["advance"]
     assert (kernel.block, kernel.shared_memory) == (None, 0)
@@ -92,20 +84,18 @@ def test_a_kernel_without_marks_needs_a_block_c5(
         queue.dispatch(kernel, grid=1, args=(device.allocate(20),))
 
 
-def test_signatures_are_what_the_compiler_sees_c5(executable: hal.Executable) -> None:
+def test_signatures_are_what_the_compiler_sees_c5(executable):
     """C5: names of types are seen through, and pointers to const are known."""
     signature = executable["typed"].signature
     assert str(signature) == "(f32 a, const i32* x, i32* y, bytes[8] p, bool b, u64 n)"
     assert [each.name for each in signature.parameters] == list("axypbn")
 
 
-def test_arguments_of_every_kind_c5(
-    device: hal.Device, queue: hal.Queue, executable: hal.Executable
-) -> None:
+def test_arguments_of_every_kind_c5(device, queue, executable):
     """C5: floats, pointers, a structure, a bool and 64-bit numbers arrive whole."""
     x, y = device.upload(np.array([7], np.int32)), device.upload(np.zeros(6, np.int32))
     point = np.array([(3, 4)], dtype=[("x", "<i4"), ("y", "<i4")])[0]
-    arguments: tuple[Any, ...] = (2.5, x, y, point, True, 9 << 32)
+    arguments = (2.5, x, y, point, True, 9 << 32)
     queue.dispatch(executable["typed"], grid=1, block=1, args=arguments).wait(LIMIT)
     assert y.numpy(timeout=LIMIT).tolist() == [2, 7, 3, 4, 1, 9]
     as_bytes = {**dict(zip("axybn", (2.5, x, y, False, 0), strict=True)), "p": point.tobytes()}
@@ -127,14 +117,7 @@ def test_arguments_of_every_kind_c5(
     ],
     ids=str,
 )
-def test_bad_arguments_name_their_parameter_c5(
-    device: hal.Device,
-    queue: hal.Queue,
-    executable: hal.Executable,
-    name: str,
-    wrong: object,
-    kind: type[HalError],
-) -> None:
+def test_bad_arguments_name_their_parameter_c5(device, queue, executable, name, wrong, kind):
     """C5: an argument of the wrong type or size raises, with kernel and parameter."""
     x, y = device.upload(np.zeros(1, np.int32)), device.upload(np.zeros(6, np.int32))
     arguments = {"a": 1.0, "x": x, "y": y, "p": bytes(8), "b": True, "n": 1, name: wrong}
@@ -143,9 +126,7 @@ def test_bad_arguments_name_their_parameter_c5(
     assert not y.numpy(timeout=LIMIT).any()
 
 
-def test_variables_are_buffers_c5(
-    device: hal.Device, queue: hal.Queue, executable: hal.Executable
-) -> None:
+def test_variables_are_buffers_c5(device, queue, executable):
     """C5: a variable at global scope is read and written by transfers and by kernels."""
     counter = executable.global_variable("counter", dtype=np.int32)
     table = executable.global_variable("table", dtype=np.int32)
@@ -162,9 +143,7 @@ def test_variables_are_buffers_c5(
     assert executable.global_variable("counter", dtype="<u2").shape == (2,)
 
 
-def test_loads_have_variables_of_their_own_c5(
-    device: hal.Device, queue: hal.Queue, executable: hal.Executable
-) -> None:
+def test_loads_have_variables_of_their_own_c5(device, queue, executable):
     """C5: two loads of one image share no variable."""
     other = device.load(executable.image)
     mine, theirs = (each.global_variable("counter", dtype="<i4") for each in (executable, other))
@@ -173,7 +152,7 @@ def test_loads_have_variables_of_their_own_c5(
     assert theirs.numpy(timeout=LIMIT).tolist() == [5]
 
 
-def test_a_variable_keeps_the_code_loaded_c5(device: hal.Device, queue: hal.Queue) -> None:
+def test_a_variable_keeps_the_code_loaded_c5(device, queue):
     """C5: a variable's memory lives as long as its buffer."""
     counter = device.compile(SOURCE, defines={"WIDTH": 32}).global_variable("counter")
     gc.collect()
@@ -181,20 +160,18 @@ def test_a_variable_keeps_the_code_loaded_c5(device: hal.Device, queue: hal.Queu
     assert counter.numpy(timeout=LIMIT).tolist() == [7] * 4
 
 
-def test_an_unknown_variable_is_not_found_c5(executable: hal.Executable) -> None:
+def test_an_unknown_variable_is_not_found_c5(executable):
     """C5: a name that is no variable raises `NotFoundError`; a kernel is none."""
     for name in ("missing", "", "advance ", "counter\0", "\0"):
         with pytest.raises(NotFoundError):
             executable.global_variable(name)
     with pytest.raises(ArgumentTypeError):
-        executable.global_variable(7)  # type: ignore[arg-type]
+        executable.global_variable(7)
     with pytest.raises(InvalidArgumentError):
         executable.global_variable("counter", dtype=np.float64)
 
 
-def test_signatures_of_ones_own_c5(
-    device: hal.Device, queue: hal.Queue, executable: hal.Executable
-) -> None:
+def test_signatures_of_ones_own_c5(device, queue, executable):
     """C5: `load` and `kernel` take signatures, with the image's sizes."""
     text = "(ptr data)"
     loaded = device.load(executable.image, signatures={"reverse": text})
@@ -206,16 +183,14 @@ def test_signatures_of_ones_own_c5(
     assert out.numpy(timeout=LIMIT)[0] == 6
     for wrong, kind in (("(ptr", InvalidArgumentError), (7, ArgumentTypeError)):
         with pytest.raises(kind):
-            executable.kernel("advance", signature=wrong)  # type: ignore[arg-type]
+            executable.kernel("advance", signature=wrong)
     with pytest.raises(NotFoundError):
         executable.kernel("missing")
     with pytest.raises(NotFoundError):
         device.load(executable.image, signatures={"missing": text})
 
 
-def test_an_image_in_a_file_c5(
-    device: hal.Device, queue: hal.Queue, executable: hal.Executable, tmp_path: Path
-) -> None:
+def test_an_image_in_a_file_c5(device, queue, executable, tmp_path):
     """C5: an image is loaded from a path, marks, types and variables and all."""
     path = tmp_path / "image"
     path.write_bytes(executable.image)
@@ -235,9 +210,7 @@ def test_an_image_in_a_file_c5(
         device.load(tmp_path / "empty")
 
 
-def test_an_image_becomes_a_program_c5(
-    device: hal.Device, queue: hal.Queue, executable: hal.Executable, tmp_path: Path
-) -> None:
+def test_an_image_becomes_a_program_c5(device, queue, executable, tmp_path):
     """C5: an image as another tool made it, with a description, is a program like ours."""
     (compiled,) = hal.compile(SOURCE, target=device, defines={"WIDTH": 64}).images
     described = {"reverse": {"signature": "(ptr mine)", "block": 16, "shared_memory": 64}}
@@ -258,7 +231,7 @@ def test_an_image_becomes_a_program_c5(
         hal.Program.from_images({compiled.name: compiled.image}, kernels={"missing": {}})
 
 
-def test_headers_are_found_c5(device: hal.Device, queue: hal.Queue, tmp_path: Path) -> None:
+def test_headers_are_found_c5(device, queue, tmp_path):
     """C5: ``#include`` looks into the directories that were given."""
     (tmp_path / "answer.h").write_text("#define ANSWER 42\n", encoding="utf-8")
     source = '#include "answer.h"\n__global__ void HAL_BLOCK(1) f(int *out) { out[0] = ANSWER; }'
@@ -268,14 +241,12 @@ def test_headers_are_found_c5(device: hal.Device, queue: hal.Queue, tmp_path: Pa
     assert out.numpy(timeout=LIMIT)[0] == 42
 
 
-def test_a_closed_device_compiles_nothing_c5(
-    open_device: OpenDevice, executable: hal.Executable
-) -> None:
+def test_a_closed_device_compiles_nothing_c5(open_device, executable):
     """C5, Q6: compile, load and a closed device's executable raise `ClosedError`."""
     device = open_device()
     mine = device.load(executable.image)
     device.close(LIMIT)
-    uses: list[Any] = [
+    uses = [
         lambda: device.compile(SOURCE),
         lambda: device.load(executable.image),
         lambda: mine.kernel("reverse"),

@@ -8,7 +8,6 @@ import pytest
 
 import hal
 from hal.errors import DeviceLostError
-from hal_conformance.bench import Bench
 from hal_conformance.suite.memory.scarcity import BIG, POOLS, ROOM, STAGING, allocation
 from hal_conformance.suite.support import LIMIT, OPERATIONS, Operations
 
@@ -37,7 +36,7 @@ def lose(device: hal.Device) -> tuple[hal.Submission, threading.Event]:
     return running, leave
 
 
-def test_everything_unretired_fails_s5(bench: Bench) -> None:
+def test_everything_unretired_fails_s5(bench):
     """S5: what runs and what is pending fails, on every queue of the lost device."""
     device = bench.open()
     gate, promised = hal.create_semaphore(), hal.create_semaphore()
@@ -58,7 +57,7 @@ def test_everything_unretired_fails_s5(bench: Bench) -> None:
     leave.set()
 
 
-def test_what_was_retired_before_stays_done_s5(bench: Bench) -> None:
+def test_what_was_retired_before_stays_done_s5(bench):
     """S5: what had ended when the device was lost stays as it was."""
     device, semaphore = bench.open(), hal.create_semaphore()
     buffer = device.allocate(64)
@@ -71,7 +70,7 @@ def test_what_was_retired_before_stays_done_s5(bench: Bench) -> None:
     leave.set()
 
 
-def test_later_submissions_fail_s5(bench: Bench) -> None:
+def test_later_submissions_fail_s5(bench):
     """S5: a submission of any kind to a lost device returns a handle that has failed already."""
     device = bench.open()
     operations = Operations(device)
@@ -89,7 +88,7 @@ def test_later_submissions_fail_s5(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize("pool", POOLS)
-def test_what_waits_for_memory_fails_s5(bench: Bench, pool: str) -> None:
+def test_what_waits_for_memory_fails_s5(bench, pool):
     """S5, M3: allocas and executions that have found no memory fail, on every queue."""
     device = bench.open(memory_limit=ROOM, staging=STAGING, **POOLS[pool])
     with device.record() as recording:
@@ -98,7 +97,7 @@ def test_what_waits_for_memory_fails_s5(bench: Bench, pool: str) -> None:
     device.queue.fill(first, 1).wait(LIMIT)
     _, leave = occupy(device.queue)
     device.queue.dealloca(first)  # behind the call, so that there is something to wait for
-    starved: list[hal.Submission] = []
+    starved = []
     for queue in (device.create_queue(), device.create_queue(ordered=False)):
         buffer = queue.alloca(BIG)
         used = queue.fill(buffer, 2, wait=allocation(buffer))
@@ -116,7 +115,7 @@ def test_what_waits_for_memory_fails_s5(bench: Bench, pool: str) -> None:
         another.queue.fill(another.queue.alloca(BIG), 1).wait(LIMIT)
 
 
-def test_another_device_goes_on_s5(bench: Bench) -> None:
+def test_another_device_goes_on_s5(bench):
     """S5: another device is not lost; what waits there for a lost device's work fails."""
     device, other = bench.open(), bench.open()
     gate = hal.create_semaphore()
@@ -134,7 +133,7 @@ def test_another_device_goes_on_s5(bench: Bench) -> None:
     leave.set()
 
 
-def test_a_lost_device_can_be_closed_s5(bench: Bench) -> None:
+def test_a_lost_device_can_be_closed_s5(bench):
     """S5: a lost device closes at once, twice, and another one opens."""
     device = bench.open()
     _, leave = lose(device)

@@ -9,30 +9,14 @@ import pytest
 
 import hal
 from hal.errors import CancelledError, OperationError
-from hal_conformance.suite.support import (
-    LIMIT,
-    OPERATIONS,
-    MakeLatch,
-    MakeQueue,
-    MakeSemaphore,
-    Operations,
-    assert_fails,
-    broken,
-    in_threads,
-)
+from hal_conformance.suite.support import LIMIT, OPERATIONS, assert_fails, broken, in_threads
 
 WHEN = ("before the submission", "after the submission")
 
 
 @pytest.mark.parametrize("when", WHEN)
 @pytest.mark.parametrize("kind", OPERATIONS)
-def test_a_failed_wait_fails_the_operation_s5(
-    queue: hal.Queue,
-    make_semaphore: MakeSemaphore,
-    operations: Operations,
-    kind: str,
-    when: str,
-) -> None:
+def test_a_failed_wait_fails_the_operation_s5(queue, make_semaphore, operations, kind, when):
     """S5: the operation does not run; its handle and its signals fail with that error."""
     wait, signal = make_semaphore(), make_semaphore()
     if when == WHEN[0]:
@@ -51,8 +35,8 @@ def test_a_failed_wait_fails_the_operation_s5(
 
 @pytest.mark.parametrize("kind", OPERATIONS)
 def test_a_failed_wait_counts_although_its_value_was_reached_s5(
-    queue: hal.Queue, make_semaphore: MakeSemaphore, operations: Operations, kind: str
-) -> None:
+    queue, make_semaphore, operations, kind
+):
     """S5: failure is retroactive for operations as well: at 5 and failed, a wait for 1 fails."""
     wait = make_semaphore(5)
     wait.fail(broken())
@@ -63,9 +47,7 @@ def test_a_failed_wait_counts_although_its_value_was_reached_s5(
 
 @pytest.mark.parametrize("when", WHEN)
 @pytest.mark.parametrize("position", [0, 1, 2])
-def test_one_failed_wait_of_many_is_enough_s5(
-    queue: hal.Queue, make_semaphore: MakeSemaphore, position: int, when: str
-) -> None:
+def test_one_failed_wait_of_many_is_enough_s5(queue, make_semaphore, position, when):
     """S5: of three waits one reached, one open and one failed: the operation fails at once."""
     reached, unreached, failed = make_semaphore(1), make_semaphore(), make_semaphore()
     waits = [reached.at(1), unreached.at(1)]
@@ -83,12 +65,10 @@ def test_one_failed_wait_of_many_is_enough_s5(
 
 @pytest.mark.parametrize("link", ["semaphore", "submission", "fence"])
 @pytest.mark.parametrize("length", [2, 10, 2000])
-def test_a_failure_runs_down_a_chain_s5(
-    unordered: hal.Queue, gate: hal.Semaphore, length: int, link: str
-) -> None:
+def test_a_failure_runs_down_a_chain_s5(unordered, gate, length, link):
     """S5: every operation of a chain fails with the first one's error, however long it is."""
-    chain: list[hal.Submission] = []
-    wait: hal.Timepoint | hal.Submission | hal.Fence = gate.at(1)
+    chain = []
+    wait = gate.at(1)
     for _ in range(length):
         semaphore = hal.create_semaphore()
         chain.append(unordered.barrier(wait=wait, signal=semaphore.at(1)))
@@ -102,9 +82,7 @@ def test_a_failure_runs_down_a_chain_s5(
     assert_fails(wait, broken())
 
 
-def test_a_failure_fans_out_s5(
-    queue: hal.Queue, make_queue: MakeQueue, make_semaphore: MakeSemaphore
-) -> None:
+def test_a_failure_fans_out_s5(queue, make_queue, make_semaphore):
     """S5: all who wait for a failed operation fail, on every queue, and all of their signals."""
     gate = make_semaphore()
     root = queue.barrier(wait=gate.at(1))
@@ -118,13 +96,7 @@ def test_a_failure_fans_out_s5(
 
 
 @pytest.mark.parametrize("direction", ["there", "back"])
-def test_a_failure_crosses_devices_s5(
-    queue: hal.Queue,
-    second_device: hal.Device,
-    make_queue: MakeQueue,
-    gate: hal.Semaphore,
-    direction: str,
-) -> None:
+def test_a_failure_crosses_devices_s5(queue, second_device, make_queue, gate, direction):
     """S5: who waits for another device's failed operation fails with its error."""
     queues = [queue, make_queue(device=second_device)]
     first, second = queues if direction == "there" else queues[::-1]
@@ -137,13 +109,7 @@ def test_a_failure_crosses_devices_s5(
 
 
 @pytest.mark.parametrize("kind", OPERATIONS)
-def test_unrelated_work_goes_on_s5(
-    queue: hal.Queue,
-    second_queue: hal.Queue,
-    operations: Operations,
-    gate: hal.Semaphore,
-    kind: str,
-) -> None:
+def test_unrelated_work_goes_on_s5(queue, second_queue, operations, gate, kind):
     """S5: while one operation fails, others of the same and of another queue run."""
     failing = queue.barrier(wait=gate.at(1))
     same = operations.submit(kind, queue)
@@ -155,9 +121,7 @@ def test_unrelated_work_goes_on_s5(
     assert failing.state == "failed"
 
 
-def test_a_failed_operation_leaves_a_reached_semaphore_alone_s5(
-    queue: hal.Queue, make_semaphore: MakeSemaphore
-) -> None:
+def test_a_failed_operation_leaves_a_reached_semaphore_alone_s5(queue, make_semaphore):
     """S5: what a failed operation waited for, and did not signal, is untouched."""
     good, failed, signal = make_semaphore(), make_semaphore(), make_semaphore()
     submission = queue.barrier(wait=[good.at(1), failed.at(1)], signal=signal.at(1))
@@ -168,9 +132,7 @@ def test_a_failed_operation_leaves_a_reached_semaphore_alone_s5(
     assert good.query() == 1
 
 
-def test_issued_work_is_not_recalled_s5(
-    queue: hal.Queue, make_semaphore: MakeSemaphore, make_latch: MakeLatch
-) -> None:
+def test_issued_work_is_not_recalled_s5(queue, make_semaphore, make_latch):
     """S5: a wait that fails after the issue is too late for the operation: it is done."""
     wait, signal = make_semaphore(1), make_semaphore()
     latch = make_latch(queue, wait=wait.at(1), signal=signal.at(1))
@@ -182,12 +144,7 @@ def test_issued_work_is_not_recalled_s5(
     assert_fails(queue.barrier(wait=wait.at(1)), broken())
 
 
-def test_a_host_failure_while_the_producer_runs_s5(
-    queue: hal.Queue,
-    second_queue: hal.Queue,
-    make_semaphore: MakeSemaphore,
-    make_latch: MakeLatch,
-) -> None:
+def test_a_host_failure_while_the_producer_runs_s5(queue, second_queue, make_semaphore, make_latch):
     """S5: who waits for a semaphore fails with it, although its producer ends well."""
     semaphore = make_semaphore()
     latch = make_latch(queue, signal=semaphore.at(1))
@@ -199,9 +156,7 @@ def test_a_host_failure_while_the_producer_runs_s5(
     latch.submission.wait(LIMIT)
 
 
-def test_the_first_of_two_failures_counts_s5(
-    queue: hal.Queue, make_semaphore: MakeSemaphore
-) -> None:
+def test_the_first_of_two_failures_counts_s5(queue, make_semaphore):
     """S5: an operation with two waits that fail one after the other fails with the first's."""
     first, second = make_semaphore(), make_semaphore()
     submission = queue.barrier(wait=[first.at(1), second.at(1)])
@@ -210,9 +165,7 @@ def test_the_first_of_two_failures_counts_s5(
     assert_fails(submission, broken("the earlier one"))
 
 
-def test_a_failed_submission_fails_nothing_that_it_shares_s5(
-    queue: hal.Queue, semaphore: hal.Semaphore, gate: hal.Semaphore
-) -> None:
+def test_a_failed_submission_fails_nothing_that_it_shares_s5(queue, semaphore, gate):
     """S5: a handle is no value of a shared semaphore: its own signals fail, and no more."""
     failing = queue.barrier(wait=gate.at(1))
     queue.barrier(signal=semaphore.at(1))
@@ -223,15 +176,13 @@ def test_a_failed_submission_fails_nothing_that_it_shares_s5(
 
 
 @pytest.mark.parametrize("threads", [2, 6])
-def test_failures_of_many_threads_s5(
-    unordered: hal.Queue, make_semaphore: MakeSemaphore, threads: int
-) -> None:
+def test_failures_of_many_threads_s5(unordered, make_semaphore, threads):
     """S5: threads fail and signal what is waited for; each operation ends as its gate says."""
     gates = [make_semaphore() for _ in range(threads * 20)]
     submissions = [unordered.barrier(wait=each.at(1)) for each in gates]
     together = threading.Barrier(threads, timeout=LIMIT)
 
-    def act(thread: int) -> None:
+    def act(thread):
         together.wait()
         for number in range(thread, len(gates), threads):
             if number % 3 == 0:
@@ -248,9 +199,7 @@ def test_failures_of_many_threads_s5(
             assert submission.state == "done"
 
 
-def test_a_cancelled_operations_error_spreads_s5(
-    device: hal.Device, queue: hal.Queue, gate: hal.Semaphore
-) -> None:
+def test_a_cancelled_operations_error_spreads_s5(device, queue, gate):
     """S5: who waits for what `close` cancelled fails with `CancelledError`."""
     closing = device.create_queue()
     cancelled = closing.barrier(wait=gate.at(1))

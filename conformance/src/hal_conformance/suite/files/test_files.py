@@ -11,15 +11,7 @@ import pytest
 
 import hal
 from hal.errors import ArgumentTypeError, HalError, InvalidArgumentError, OperationError
-from hal_conformance.suite.support import (
-    LIMIT,
-    MakeLatch,
-    MakeQueue,
-    MakeSemaphore,
-    assert_fails,
-    broken,
-    pattern,
-)
+from hal_conformance.suite.support import LIMIT, assert_fails, broken, pattern
 
 
 @pytest.fixture
@@ -30,7 +22,7 @@ def path(tmp_path: Path) -> Path:
     return made
 
 
-def test_a_file_says_what_it_is_q4(path: Path) -> None:
+def test_a_file_says_what_it_is_q4(path):
     """Q4: path, offset and size; nothing is opened."""
     for given in (path, str(path), str(path).encode()):
         file = hal.File(given, offset=8, size=16)
@@ -38,7 +30,7 @@ def test_a_file_says_what_it_is_q4(path: Path) -> None:
     assert hal.File(path / "there" / "is" / "none").size is None
 
 
-def test_a_whole_file_into_a_buffer_q4(device: hal.Device, queue: hal.Queue, path: Path) -> None:
+def test_a_whole_file_into_a_buffer_q4(device, queue, path):
     """Q4: without a range a write fills the buffer from the beginning of the file."""
     buffer = device.allocate(4096)
     queue.write(buffer, hal.File(path)).wait(LIMIT)
@@ -48,9 +40,7 @@ def test_a_whole_file_into_a_buffer_q4(device: hal.Device, queue: hal.Queue, pat
 @pytest.mark.parametrize(
     ("start", "size", "offset"), [(0, 64, 0), (100, 64, 32), (4095, 1, 255), (1, 255, 1), (9, 0, 9)]
 )
-def test_a_range_of_a_file_into_a_range_of_a_buffer_q4(
-    device: hal.Device, queue: hal.Queue, path: Path, start: int, size: int, offset: int
-) -> None:
+def test_a_range_of_a_file_into_a_range_of_a_buffer_q4(device, queue, path, start, size, offset):
     """Q4: bytes [start, start + size) of the file land at the offset, and nothing else changes."""
     buffer = device.upload(np.full(256, 0xEE, np.uint8))
     queue.write(buffer, hal.File(path, offset=start, size=size), offset=offset).wait(LIMIT)
@@ -62,9 +52,7 @@ def test_a_range_of_a_file_into_a_range_of_a_buffer_q4(
 @pytest.mark.parametrize(
     ("start", "size", "offset"), [(0, 64, 0), (100, 64, 32), (4090, 6, 250), (1, 255, 1), (9, 0, 9)]
 )
-def test_a_range_of_a_buffer_into_a_range_of_a_file_q4(
-    device: hal.Device, queue: hal.Queue, path: Path, start: int, size: int, offset: int
-) -> None:
+def test_a_range_of_a_buffer_into_a_range_of_a_file_q4(device, queue, path, start, size, offset):
     """Q4: a read writes its range of the file; all other bytes of the file stay."""
     buffer = device.upload(pattern(256, 7))
     queue.read(buffer, hal.File(path, offset=start, size=size), offset=offset).wait(LIMIT)
@@ -73,16 +61,14 @@ def test_a_range_of_a_buffer_into_a_range_of_a_file_q4(
     assert path.read_bytes() == bytes(expected)
 
 
-def test_a_read_makes_the_file_q4(device: hal.Device, queue: hal.Queue, tmp_path: Path) -> None:
+def test_a_read_makes_the_file_q4(device, queue, tmp_path):
     """Q4: where there is no file a read makes one, and a gap before its range is zeros."""
     buffer = device.upload(pattern(64))
     queue.read(buffer, hal.File(tmp_path / "new", offset=16)).wait(LIMIT)
     assert (tmp_path / "new").read_bytes() == bytes(16) + pattern(64).tobytes()
 
 
-def test_a_write_behind_a_read_q4(
-    device: hal.Device, queue: hal.Queue, tmp_path: Path, make_semaphore: MakeSemaphore
-) -> None:
+def test_a_write_behind_a_read_q4(device, queue, tmp_path, make_semaphore):
     """Q4: to a file, and back into another buffer, in a chain of semaphores."""
     gate, between, done = (make_semaphore() for _ in range(3))
     first, second = device.upload(pattern(4096, 3)), device.allocate(4096)
@@ -96,9 +82,7 @@ def test_a_write_behind_a_read_q4(
 
 
 @pytest.mark.parametrize("memory", ["device", "host", "managed"])
-def test_a_large_range_there_and_back_q4(
-    device: hal.Device, queue: hal.Queue, tmp_path: Path, memory: str
-) -> None:
+def test_a_large_range_there_and_back_q4(device, queue, tmp_path, memory):
     """Q4: five megabytes and a bit, at odd offsets, there and back in each kind of memory."""
     size = (5 << 20) + 13
     first = device.allocate(size + 3, memory=memory)
@@ -110,9 +94,7 @@ def test_a_large_range_there_and_back_q4(
     assert (tmp_path / "large").stat().st_size == size + 7
 
 
-def test_files_stand_in_the_order_of_the_queue_q4(
-    device: hal.Device, queue: hal.Queue, tmp_path: Path
-) -> None:
+def test_files_stand_in_the_order_of_the_queue_q4(device, queue, tmp_path):
     """Q4, Q2: fills, reads to files and writes from them, submitted at once, run in turn."""
     buffer, target = device.allocate(64), device.allocate(64 * 8)
     for number in range(8):
@@ -124,9 +106,7 @@ def test_files_stand_in_the_order_of_the_queue_q4(
     assert np.array_equal(target.numpy(timeout=LIMIT), expected)
 
 
-def test_a_file_is_opened_when_the_operation_runs_q4(
-    device: hal.Device, queue: hal.Queue, tmp_path: Path, gate: hal.Semaphore
-) -> None:
+def test_a_file_is_opened_when_the_operation_runs_q4(device, queue, tmp_path, gate):
     """Q4: a write behind an open wait takes what the file holds when it runs."""
     buffer = device.allocate(64)
     ran = queue.write(buffer, hal.File(tmp_path / "late"), wait=gate.at(1))
@@ -137,13 +117,7 @@ def test_a_file_is_opened_when_the_operation_runs_q4(
     assert np.array_equal(buffer.numpy(timeout=LIMIT), pattern(64))
 
 
-def test_a_file_operation_holds_up_nobody_else_q1(
-    device: hal.Device,
-    queue: hal.Queue,
-    make_queue: MakeQueue,
-    make_latch: MakeLatch,
-    path: Path,
-) -> None:
+def test_a_file_operation_holds_up_nobody_else_q1(device, queue, make_queue, make_latch, path):
     """Q1: file operations of another queue run while this one's stand behind a latch."""
     latch, other = make_latch(queue), make_queue()
     first, second = device.allocate(4096), device.allocate(4096)
@@ -155,9 +129,7 @@ def test_a_file_operation_holds_up_nobody_else_q1(
     assert np.array_equal(first.numpy(timeout=LIMIT), pattern(4096))
 
 
-def test_many_file_operations_at_once_q4(
-    device: hal.Device, make_queue: MakeQueue, path: Path, tmp_path: Path
-) -> None:
+def test_many_file_operations_at_once_q4(device, make_queue, path, tmp_path):
     """Q4: thirty reads and writes of an unordered queue, each on a range of its own."""
     queue = make_queue(ordered=False)
     source, target = device.upload(pattern(30 * 64, 5)), device.allocate(30 * 64)
@@ -172,9 +144,7 @@ def test_many_file_operations_at_once_q4(
     assert np.array_equal(target.numpy(timeout=LIMIT), pattern(4096)[: 30 * 64])
 
 
-def test_what_a_file_operation_uses_is_kept_q5(
-    device: hal.Device, queue: hal.Queue, tmp_path: Path, gate: hal.Semaphore
-) -> None:
+def test_what_a_file_operation_uses_is_kept_q5(device, queue, tmp_path, gate):
     """Q5: buffer and file may be dropped while the operation is pending."""
     buffer = device.upload(pattern(4096))
     ran = queue.read(buffer, hal.File(tmp_path / "kept"), wait=gate.at(1))
@@ -187,9 +157,7 @@ def test_what_a_file_operation_uses_is_kept_q5(
     del others
 
 
-def test_a_failed_wait_leaves_the_file_alone_q4(
-    device: hal.Device, queue: hal.Queue, path: Path, tmp_path: Path, gate: hal.Semaphore
-) -> None:
+def test_a_failed_wait_leaves_the_file_alone_q4(device, queue, path, tmp_path, gate):
     """Q4, S5: behind a failed wait no file is made or written, and no buffer."""
     buffer = device.upload(np.zeros(4096, np.uint8))
     read = queue.read(buffer, hal.File(tmp_path / "never"), wait=gate.at(1))
@@ -212,9 +180,7 @@ FAILURES: dict[str, tuple[str, Any, int | None]] = {
 
 
 @pytest.mark.parametrize("what", FAILURES)
-def test_what_goes_wrong_fails_the_operation_q4(
-    device: hal.Device, queue: hal.Queue, tmp_path: Path, semaphore: hal.Semaphore, what: str
-) -> None:
+def test_what_goes_wrong_fails_the_operation_q4(device, queue, tmp_path, semaphore, what):
     """Q4: an error of the system fails operation and signal, and says path and reason."""
     method, make, number = FAILURES[what]
     (tmp_path / "short").write_bytes(b"short")
@@ -260,9 +226,7 @@ BAD: dict[str, tuple[type[HalError], Any]] = {
 
 
 @pytest.mark.parametrize("what", BAD)
-def test_bad_files_are_refused_q4(
-    device: hal.Device, queue: hal.Queue, path: Path, what: str
-) -> None:
+def test_bad_files_are_refused_q4(device, queue, path, what):
     """Q4: a range that cannot be is refused during the call, and nothing is submitted."""
     kind, wrong = BAD[what]
     buffer = device.upload(np.zeros(64, np.uint8))

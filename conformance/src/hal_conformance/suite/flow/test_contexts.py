@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Literal
 
 import numpy as np
 import pytest
 
 import hal
 from hal.errors import ClosedError, InvalidArgumentError
-from hal.flow import Context, Flow, Merge, Step, VirtualDevice
+from hal.flow import Context, Flow, Merge, Step
 from hal_conformance.suite.support import LIMIT
 
 pytestmark = pytest.mark.feature("compile")
@@ -41,9 +40,7 @@ def kernels(device: hal.Device) -> hal.Executable:
     return device.compile(SOURCE)
 
 
-def test_a_routine_is_bound_by_name_and_ordered_by_the_bytes_q4(
-    model: Context, kernels: hal.Executable, gate: hal.Semaphore
-) -> None:
+def test_a_routine_is_bound_by_name_and_ordered_by_the_bytes_q4(model, kernels, gate):
     """Q4: what a call does not give is bound; calls wait for what they read."""
     assert not model["y"].numpy(timeout=LIMIT).any()
     routine = model.link(kernels, Step("add", grid=1))
@@ -54,9 +51,7 @@ def test_a_routine_is_bound_by_name_and_ordered_by_the_bytes_q4(
     assert np.array_equal(model["y"].numpy(timeout=LIMIT), NUMBERS * 2 + 5)
 
 
-def test_a_call_gives_pointers_and_numbers_c5(
-    model: Context, kernels: hal.Executable, flow: Flow
-) -> None:
+def test_a_call_gives_pointers_and_numbers_c5(model, kernels, flow):
     """C5: several steps, dispatched and recorded, with a buffer that each call brings."""
     model.allocate("between", 256, dtype=np.int32, mode="local")
     steps = (
@@ -71,9 +66,7 @@ def test_a_call_gives_pointers_and_numbers_c5(
         assert np.array_equal(model["y"].numpy(timeout=LIMIT), wanted)
 
 
-def test_a_mode_says_who_may_do_what_m2(
-    model: Context, kernels: hal.Executable, flow: Flow
-) -> None:
+def test_a_mode_says_who_may_do_what_m2(model, kernels, flow):
     """M2: a constant is not written, in whichever way, and device memory stays there."""
     constant = model.from_host("constant", NUMBERS, mode="constant")
     kept = model.allocate("kept", 256, dtype=np.int32)
@@ -93,9 +86,7 @@ def test_a_mode_says_who_may_do_what_m2(
     assert np.array_equal(constant.numpy(timeout=LIMIT), NUMBERS)
 
 
-def test_a_closed_context_frees_its_memory_m1(
-    flow: Flow, kernels: hal.Executable, device: hal.Device
-) -> None:
+def test_a_closed_context_frees_its_memory_m1(flow, kernels, device):
     """M1: whatever routines there still are."""
     device.wait_idle(LIMIT)
     before = device.statistics().bytes_now
@@ -113,9 +104,7 @@ def test_a_closed_context_frees_its_memory_m1(
 
 
 @pytest.mark.parametrize("mode", ["copy", "streaming"])
-def test_a_routine_merges_what_it_expects_q4(
-    virtual: tuple[VirtualDevice, ...], mode: Literal["copy", "streaming"]
-) -> None:
+def test_a_routine_merges_what_it_expects_q4(virtual, mode):
     """Q4: the same routine in both modes; something else is refused, and no source is written."""
     with Flow(*virtual) as flow:
         ours, theirs = (Context(flow, device=each) for each in virtual)

@@ -7,10 +7,9 @@ import random
 import numpy as np
 import pytest
 
-import hal
 from hal.errors import ArgumentTypeError, HalError, InvalidArgumentError
 from hal.flow import Flow, TrackedBuffer
-from hal_conformance.suite.support import LIMIT, OpenDevice, broken, pattern
+from hal_conformance.suite.support import LIMIT, broken, pattern
 
 
 def buffer_of(flow: Flow, *values: int) -> TrackedBuffer:
@@ -20,7 +19,7 @@ def buffer_of(flow: Flow, *values: int) -> TrackedBuffer:
     return buffer
 
 
-def test_a_read_comes_after_the_write_q2(flow: Flow, gate: hal.Semaphore) -> None:
+def test_a_read_comes_after_the_write_q2(flow, gate):
     """Q2: a flow has the download queue wait for what the compute queue writes."""
     buffer = buffer_of(flow, 1, 1)
     flow.fill(buffer, 2, wait=gate.at(1))
@@ -30,7 +29,7 @@ def test_a_read_comes_after_the_write_q2(flow: Flow, gate: hal.Semaphore) -> Non
     assert read.result(LIMIT).tolist() == [2, 2]
 
 
-def test_a_write_comes_after_every_reader_q2(flow: Flow, gate: hal.Semaphore) -> None:
+def test_a_write_comes_after_every_reader_q2(flow, gate):
     """Q2: a flow has the upload queue wait for readers on two queues."""
     buffer, other = buffer_of(flow, 1), buffer_of(flow, 0)
     array = np.zeros(1, np.uint8)
@@ -46,7 +45,7 @@ def test_a_write_comes_after_every_reader_q2(flow: Flow, gate: hal.Semaphore) ->
     assert buffer.numpy(timeout=LIMIT).tolist() == [2]
 
 
-def test_a_write_comes_after_the_write_q2(flow: Flow, gate: hal.Semaphore) -> None:
+def test_a_write_comes_after_the_write_q2(flow, gate):
     """Q2: a flow has the upload queue wait for what the compute queue writes."""
     buffer = buffer_of(flow, 1)
     flow.fill(buffer, 2, wait=gate.at(1))
@@ -57,7 +56,7 @@ def test_a_write_comes_after_the_write_q2(flow: Flow, gate: hal.Semaphore) -> No
     assert buffer.numpy(timeout=LIMIT).tolist() == [3]
 
 
-def test_what_shares_no_byte_is_not_waited_for_q2(flow: Flow, gate: hal.Semaphore) -> None:
+def test_what_shares_no_byte_is_not_waited_for_q2(flow, gate):
     """Q2: parts of a tracked buffer are ordered by the bytes that they share."""
     buffer = buffer_of(flow, 1, 2, 3, 4)
     held = flow.fill(buffer.subspan(0, 1), 0, wait=gate.at(1))
@@ -70,7 +69,7 @@ def test_what_shares_no_byte_is_not_waited_for_q2(flow: Flow, gate: hal.Semaphor
     assert late.result(LIMIT).tolist() == [0, 7]
 
 
-def test_readers_do_not_wait_for_each_other_q2(flow: Flow, gate: hal.Semaphore) -> None:
+def test_readers_do_not_wait_for_each_other_q2(flow, gate):
     """Q2: two reads of the same tracked bytes are not ordered."""
     buffer, other = buffer_of(flow, 1), buffer_of(flow, 0)
     held = flow.copy(buffer, other, wait=gate.at(1))
@@ -79,9 +78,7 @@ def test_readers_do_not_wait_for_each_other_q2(flow: Flow, gate: hal.Semaphore) 
 
 
 @pytest.mark.feature("kernels")
-def test_a_kernel_waits_for_what_its_parameters_say_c5(
-    flow: Flow, program: hal.Executable, gate: hal.Semaphore
-) -> None:
+def test_a_kernel_waits_for_what_its_parameters_say_c5(flow, program, gate):
     """C5: to a flow a pointer to const is read, and another one is written, too."""
     x, y = (flow.from_host(np.full(64, value, np.float32)) for value in (1, 10))
     flow.wait_idle(LIMIT)
@@ -96,7 +93,7 @@ def test_a_kernel_waits_for_what_its_parameters_say_c5(
     assert x.numpy(timeout=LIMIT)[63] == 5
 
 
-def test_a_recording_waits_for_what_it_uses_c3(flow: Flow, gate: hal.Semaphore) -> None:
+def test_a_recording_waits_for_what_it_uses_c3(flow, gate):
     """C3: a flow's recording reads and writes what is in its slots, as it was recorded."""
     with flow.record(slots=2) as commands:
         source, target = commands.slots
@@ -112,7 +109,7 @@ def test_a_recording_waits_for_what_it_uses_c3(flow: Flow, gate: hal.Semaphore) 
 
 @pytest.mark.ordering
 @pytest.mark.parametrize("seed", range(3))
-def test_any_program_ends_as_if_done_in_turn_q2(flow: Flow, seed: int) -> None:
+def test_any_program_ends_as_if_done_in_turn_q2(flow, seed):
     """Q2: fills, writes, copies and reads of parts, on three queues, by what they share."""
     chance = random.Random(seed)  # noqa: S311 - the same each time
     size = 256
@@ -143,7 +140,7 @@ def test_any_program_ends_as_if_done_in_turn_q2(flow: Flow, seed: int) -> None:
         assert np.array_equal(buffer.numpy(timeout=LIMIT), bytes_)
 
 
-def test_a_failure_stays_with_the_bytes_s5(flow: Flow, gate: hal.Semaphore) -> None:
+def test_a_failure_stays_with_the_bytes_s5(flow, gate):
     """S5: what uses the bytes of failed work fails with it, until they are recovered."""
     buffer, other = buffer_of(flow, 1), buffer_of(flow, 1)
     flow.fill(buffer, 2, wait=gate.at(1))
@@ -157,9 +154,7 @@ def test_a_failure_stays_with_the_bytes_s5(flow: Flow, gate: hal.Semaphore) -> N
         assert each.numpy(timeout=LIMIT).tolist() == [3]
 
 
-def test_memory_changes_hands_with_its_work_q2(
-    flow: Flow, device: hal.Device, queue: hal.Queue, gate: hal.Semaphore
-) -> None:
+def test_memory_changes_hands_with_its_work_q2(flow, device, queue, gate):
     """Q2: a tracked buffer comes after the raw work before, and raw work after the tracked."""
     raw = device.upload(np.array([1], np.uint8))
     buffer = flow.adopt(raw, after=queue.fill(raw, 2, wait=gate.at(1)))
@@ -175,15 +170,13 @@ def test_memory_changes_hands_with_its_work_q2(
     assert copied.numpy(timeout=LIMIT).tolist() == [3]
 
 
-def test_raw_and_tracked_buffers_are_not_mixed_q4(
-    flow: Flow, device: hal.Device, queue: hal.Queue, open_device: OpenDevice
-) -> None:
+def test_raw_and_tracked_buffers_are_not_mixed_q4(flow, device, queue, open_device):
     """Q4: a flow refuses raw buffers and those of other devices, a queue tracked ones."""
     buffer, raw = buffer_of(flow, 1), device.allocate(1)
     with pytest.raises(ArgumentTypeError, match="adopt"):
-        flow.fill(raw, 2)  # type: ignore[arg-type]
+        flow.fill(raw, 2)
     with pytest.raises(ArgumentTypeError):
-        queue.fill(buffer, 2)  # type: ignore[arg-type]
+        queue.fill(buffer, 2)
     with pytest.raises(InvalidArgumentError, match="not among"):
         flow.adopt(open_device().allocate(1))
     assert buffer.numpy(timeout=LIMIT).tolist() == [1]

@@ -7,17 +7,16 @@ from typing import Literal
 import numpy as np
 import pytest
 
-import hal
 from hal.errors import ClosedError, InvalidArgumentError
 from hal.flow import Flow
-from hal_conformance.suite.support import LIMIT, OpenDevice, pattern
+from hal_conformance.suite.support import LIMIT, pattern
 
 MODES = pytest.mark.parametrize("mode", ["copy", "streaming"])
 Mode = Literal["copy", "streaming"]
 
 
 @MODES
-def test_it_holds_what_was_expected_q4(open_device: OpenDevice, mode: Mode) -> None:
+def test_it_holds_what_was_expected_q4(open_device, mode):
     """Q4: what is merged is on the device, or in reach of it."""
     # Not those that all tests share: reading in place enables access for good.
     device, second_device = open_device(), open_device()
@@ -36,7 +35,7 @@ def test_it_holds_what_was_expected_q4(open_device: OpenDevice, mode: Mode) -> N
 
 
 @MODES
-def test_another_buffer_is_refused_where_work_is_scheduled_q4(relay: Flow, mode: Mode) -> None:
+def test_another_buffer_is_refused_where_work_is_scheduled_q4(relay, mode):
     """Q4: a merge buffer that holds something else raises, and so does what it gave before."""
     far = relay.devices[1]
     first, second = (relay.from_host(pattern(64, seed), far) for seed in (1, 2))
@@ -53,7 +52,7 @@ def test_another_buffer_is_refused_where_work_is_scheduled_q4(relay: Flow, mode:
     assert np.array_equal(merge.expect(second).numpy(timeout=LIMIT), pattern(64, 2))
 
 
-def test_it_is_not_written_before_it_was_read_q5(relay: Flow, gate: hal.Semaphore) -> None:
+def test_it_is_not_written_before_it_was_read_q5(relay, gate):
     """Q5: the next load of a merge buffer comes after the work that uses the last one."""
     far = relay.devices[1]
     first, second = (relay.from_host(pattern(64, seed), far) for seed in (1, 2))

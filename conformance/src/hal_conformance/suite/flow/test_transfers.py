@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-import hal
 from hal.flow import Flow
 from hal_conformance.suite.support import LIMIT, pattern
 
@@ -14,7 +13,7 @@ SIZES = [0, 1, 999, 1000, 5003, (1 << 20) + 3]
 
 @pytest.mark.ordering
 @pytest.mark.parametrize("size", SIZES)
-def test_an_array_comes_back_as_it_went_q4(flow: Flow, size: int) -> None:
+def test_an_array_comes_back_as_it_went_q4(flow, size):
     """Q4: a flow moves arrays of any size to the device and back."""
     array = pattern(size)
     assert np.array_equal(flow.from_host(array).numpy(timeout=LIMIT), array)
@@ -25,7 +24,7 @@ def test_an_array_comes_back_as_it_went_q4(flow: Flow, size: int) -> None:
 
 
 @pytest.mark.parametrize("size", [16, 1 << 18])
-def test_a_taken_array_may_change_at_once_q4(flow: Flow, gate: hal.Semaphore, size: int) -> None:
+def test_a_taken_array_may_change_at_once_q4(flow, gate, size):
     """Q4: a flow's write takes the bytes during the call, whatever it waits for."""
     array, buffer = pattern(size), flow.allocate(size)
     flow.write(buffer, array, wait=gate.at(1))
@@ -34,7 +33,7 @@ def test_a_taken_array_may_change_at_once_q4(flow: Flow, gate: hal.Semaphore, si
     assert np.array_equal(buffer.numpy(timeout=LIMIT), pattern(size))
 
 
-def test_a_held_array_cannot_change_until_it_was_read_m1(flow: Flow, gate: hal.Semaphore) -> None:
+def test_a_held_array_cannot_change_until_it_was_read_m1(flow, gate):
     """M1: a large array is not copied, but read-only until the transfer has ended."""
     array, buffer = pattern(1 << 16), flow.allocate(1 << 16)
     write = flow.write(buffer, array, hold=True, wait=gate.at(1))
@@ -48,9 +47,7 @@ def test_a_held_array_cannot_change_until_it_was_read_m1(flow: Flow, gate: hal.S
 
 @pytest.mark.ordering
 @pytest.mark.parametrize("size", SIZES)
-def test_devices_copy_through_the_host_in_pieces_q4(
-    relay: Flow, second_device: hal.Device, size: int
-) -> None:
+def test_devices_copy_through_the_host_in_pieces_q4(relay, second_device, size):
     """Q4: between any two devices, of one backend or two, a buffer of any size."""
     there = relay.device_to_device(relay.from_host(pattern(size)), second_device)
     assert there.device is second_device
@@ -59,9 +56,9 @@ def test_devices_copy_through_the_host_in_pieces_q4(
 
 
 @pytest.mark.feature("peer_access")
-def test_peers_copy_directly_q4(device: hal.Device, second_device: hal.Device) -> None:
+def test_peers_copy_directly_q4(device, second_device):
     """Q4: a flow over devices that reach each other copies in one operation."""
-    seen: list[hal.Submission] = []
+    seen = []
     with Flow(device, second_device, trace=lambda done, waits: seen.append(done)) as flow:
         source = flow.from_host(pattern(5000))
         there = flow.device_to_device(source, second_device)
@@ -69,9 +66,7 @@ def test_peers_copy_directly_q4(device: hal.Device, second_device: hal.Device) -
         assert [each.queue for each in seen[1:2]] == [device.queues.download]
 
 
-def test_devices_wait_for_each_other_s3(
-    relay: Flow, second_device: hal.Device, gate: hal.Semaphore
-) -> None:
+def test_devices_wait_for_each_other_s3(relay, second_device, gate):
     """S3: what one device writes the other reads after it, and overwrites after that."""
     source = relay.from_host(pattern(3000, 1))
     target = relay.from_host(pattern(3000, 2), second_device)

@@ -7,14 +7,12 @@ import pytest
 
 from hal.errors import ClosedError, OutOfMemoryError
 from hal.flow import Flow, VirtualDevice
-from hal_conformance.suite.support import LIMIT, MakeSemaphore, pattern
+from hal_conformance.suite.support import LIMIT, pattern
 
 Pair = tuple[VirtualDevice, VirtualDevice]
 
 
-def test_held_work_of_one_holds_up_no_other_q3(
-    virtual: Pair, make_semaphore: MakeSemaphore
-) -> None:
+def test_held_work_of_one_holds_up_no_other_q3(virtual, make_semaphore):
     """Q3: each virtual device has queues of its own, and knows whether they are idle."""
     first, second = virtual
     gate = make_semaphore()
@@ -28,7 +26,7 @@ def test_held_work_of_one_holds_up_no_other_q3(
     assert first.is_idle
 
 
-def test_each_has_a_limit_of_its_own_m1(virtual: Pair) -> None:
+def test_each_has_a_limit_of_its_own_m1(virtual):
     """M1: a virtual device's memory is counted and limited apart."""
     first, second = virtual
     buffer = first.device.allocate(2 << 20)
@@ -38,7 +36,7 @@ def test_each_has_a_limit_of_its_own_m1(virtual: Pair) -> None:
     assert first.statistics().bytes_now >= buffer.size
 
 
-def test_closing_one_leaves_the_other_q6(virtual: Pair, make_semaphore: MakeSemaphore) -> None:
+def test_closing_one_leaves_the_other_q6(virtual, make_semaphore):
     """Q6: a closed virtual device takes its own work with it, and no other's."""
     first, second = virtual
     gate = make_semaphore()
@@ -54,7 +52,7 @@ def test_closing_one_leaves_the_other_q6(virtual: Pair, make_semaphore: MakeSema
         first.wait_idle(0)
 
 
-def test_a_flow_runs_over_them_q4(virtual: Pair) -> None:
+def test_a_flow_runs_over_them_q4(virtual):
     """Q4: tracked buffers move between virtual devices as between others."""
     with Flow(*virtual) as flow:
         here = flow.from_host(pattern(1000))

@@ -19,15 +19,7 @@ from hal.errors import (
     InvalidArgumentError,
     UnimplementedError,
 )
-from hal_conformance.suite.support import (
-    LIMIT,
-    SHORT,
-    Hold,
-    MakeQueue,
-    OpenDevice,
-    assert_fails,
-    broken,
-)
+from hal_conformance.suite.support import LIMIT, SHORT, Hold, MakeQueue, assert_fails, broken
 
 
 @pytest.fixture
@@ -44,7 +36,7 @@ def held(device: hal.Device, program: hal.Executable, theirs: hal.Queue) -> Iter
     hold.close()
 
 
-def test_external_streams_are_there_or_refused_q2(device: hal.Device, queue: hal.Queue) -> None:
+def test_external_streams_are_there_or_refused_q2(device, queue):
     """Q2: without the feature all of it raises."""
     if "external_streams" in device.features:
         assert isinstance(queue.stream_handle, int)
@@ -60,7 +52,7 @@ def test_external_streams_are_there_or_refused_q2(device: hal.Device, queue: hal
 
 
 @pytest.mark.feature("external_streams")
-def test_handles_differ_and_end_q6(make_queue: MakeQueue) -> None:
+def test_handles_differ_and_end_q6(make_queue):
     """Q6: each queue has a stream of its own, until it is closed."""
     queues = [make_queue() for _ in range(4)]
     assert len({each.stream_handle for each in queues}) == 4
@@ -72,11 +64,7 @@ def test_handles_differ_and_end_q6(make_queue: MakeQueue) -> None:
 
 @pytest.mark.feature("external_streams")
 @pytest.mark.parametrize("ordered", [True, False])
-def test_a_queue_over_their_stream_works_and_leaves_it_q6(
-    device: hal.Device,
-    theirs: hal.Queue,
-    ordered: bool,  # noqa: FBT001 - a parameter of the test
-) -> None:
+def test_a_queue_over_their_stream_works_and_leaves_it_q6(device, theirs, ordered):
     """Q6: both use the stream, ours is closed, and theirs goes on."""
     ours = device.create_queue(stream=theirs.stream_handle, ordered=ordered)
     buffer, out = device.upload(np.zeros(64, np.uint8)), device.upload(np.zeros(64, np.uint8))
@@ -91,9 +79,7 @@ def test_a_queue_over_their_stream_works_and_leaves_it_q6(
 
 
 @pytest.mark.feature("external_streams")
-def test_closing_cancels_ours_on_their_stream_q6(
-    device: hal.Device, theirs: hal.Queue, gate: hal.Semaphore
-) -> None:
+def test_closing_cancels_ours_on_their_stream_q6(device, theirs, gate):
     """Q6: what was not issued."""
     ours = device.create_queue(stream=theirs.stream_handle)
     pending = ours.fill(device.allocate(16), 1, wait=gate.at(1))
@@ -103,9 +89,7 @@ def test_closing_cancels_ours_on_their_stream_q6(
 
 @pytest.mark.feature("external_streams")
 @pytest.mark.feature("kernels")
-def test_a_queue_waits_for_what_is_on_their_stream_i1(
-    device: hal.Device, queue: hal.Queue, theirs: hal.Queue, held: Hold
-) -> None:
+def test_a_queue_waits_for_what_is_on_their_stream_i1(device, queue, theirs, held):
     """I1: for what was there, without a wait list; and other queues do not."""
     buffer, out = device.upload(np.zeros(64, np.uint8)), device.upload(np.zeros(64, np.uint8))
     theirs.fill(buffer, 5)
@@ -122,9 +106,7 @@ def test_a_queue_waits_for_what_is_on_their_stream_i1(
 
 @pytest.mark.feature("external_streams")
 @pytest.mark.feature("kernels")
-def test_their_stream_waits_for_a_queue_i1(
-    device: hal.Device, program: hal.Executable, queue: hal.Queue, theirs: hal.Queue
-) -> None:
+def test_their_stream_waits_for_a_queue_i1(device, program, queue, theirs):
     """I1: for what was submitted before, and for the wait list."""
     buffer, out = device.upload(np.zeros(64, np.uint8)), device.upload(np.zeros(64, np.uint8))
     hold = Hold(device, program, queue)
@@ -141,9 +123,7 @@ def test_their_stream_waits_for_a_queue_i1(
 
 
 @pytest.mark.feature("external_streams")
-def test_what_was_not_issued_cannot_be_waited_for_i1(
-    device: hal.Device, queue: hal.Queue, theirs: hal.Queue, gate: hal.Semaphore
-) -> None:
+def test_what_was_not_issued_cannot_be_waited_for_i1(device, queue, theirs, gate):
     """I1: it says so at the time-out, and establishes nothing."""
     queue.fill(device.allocate(16), 1, wait=gate.at(1))
     for timeout in (0, SHORT):
@@ -155,9 +135,7 @@ def test_what_was_not_issued_cannot_be_waited_for_i1(
 
 
 @pytest.mark.feature("external_streams")
-def test_external_waits_are_operations_s5(
-    queue: hal.Queue, second_queue: hal.Queue, theirs: hal.Queue, gate: hal.Semaphore
-) -> None:
+def test_external_waits_are_operations_s5(queue, second_queue, theirs, gate):
     """S5: they wait, signal and fail like all others."""
     done = hal.create_semaphore()
     waited = queue.wait_external(theirs.stream_handle, wait=gate.at(1), signal=done.at(1))
@@ -172,9 +150,7 @@ def test_external_waits_are_operations_s5(
 
 
 @pytest.mark.feature("external_streams")
-def test_bad_streams_are_refused_q2(
-    device: hal.Device, queue: hal.Queue, open_device: OpenDevice
-) -> None:
+def test_bad_streams_are_refused_q2(device, queue, open_device):
     """Q2: what is no stream and no handle, and both or neither of stream and event."""
     for use in (queue.wait_external, queue.notify_external):
         for wrong in ("stream", 1.5, object()):

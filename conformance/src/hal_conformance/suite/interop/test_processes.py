@@ -62,9 +62,7 @@ def another(
 
 
 @pytest.mark.parametrize("memory", ["host", "device"])
-def test_two_processes_take_turns_with_one_buffer_m2(
-    bench: Bench, device: hal.Device, memory: str
-) -> None:
+def test_two_processes_take_turns_with_one_buffer_m2(bench, device, memory):
     """M2, S1: work of each process sees what the other's wrote before the value it waits for."""
     if memory == "device" and not device.features & SHARES_DEVICE_MEMORY:
         with pytest.raises(UnimplementedError):
@@ -91,7 +89,7 @@ turn.wait(20, 60)
 
 
 @pytest.mark.feature("memory_sharing")
-def test_device_memory_is_kept_for_those_who_use_it_m2(bench: Bench, device: hal.Device) -> None:
+def test_device_memory_is_kept_for_those_who_use_it_m2(bench, device):
     """M2: memory that its owner has closed lives until the last process has closed it, or died."""
     turn, program = (
         hal.create_semaphore(shareable=True),
@@ -118,7 +116,7 @@ assert (part.numpy() == 3).all()
         turn = hal.create_semaphore(shareable=True)
 
 
-def test_values_and_failures_cross_s4(bench: Bench) -> None:
+def test_values_and_failures_cross_s4(bench):
     """S1, S4: what one process signals or fails the other sees, with the class and the message."""
     there, back = hal.create_semaphore(5, shareable=True), hal.create_semaphore(shareable=True)
     program = """
@@ -139,7 +137,7 @@ except hal.errors.OutOfMemoryError as error:
         there.fail(OutOfMemoryError("no room for 7 tensors"))
 
 
-def test_work_that_waits_for_a_dead_process_fails_s4(bench: Bench, device: hal.Device) -> None:
+def test_work_that_waits_for_a_dead_process_fails_s4(bench, device):
     """S4: a process that dies fails the semaphores that it shared, and what waits for them."""
     buffer, turn = device.allocate(64), hal.create_semaphore(shareable=True, name="turn")
     program = "shared[0].signal(1)\nsys.stdin.read()\nraise ZeroDivisionError"

@@ -188,14 +188,14 @@ def run(device: hal.Device, program: hal.Executable, values: Numbers) -> Run:
     return run
 
 
-def test_threads_meet_in_a_loop_c5(run: Run, values: Numbers) -> None:
+def test_threads_meet_in_a_loop_c5(run, values):
     """C5: sums of all elements up to each, in rounds with a barrier at the end of each."""
     found = run("sums", 3 * BLOCK, grid=3).reshape(3, BLOCK)
     assert np.array_equal(found, np.cumsum(values[: 3 * BLOCK].reshape(3, BLOCK), axis=1))
 
 
 @pytest.mark.parametrize("n", [3, 4])
-def test_threads_meet_in_the_branch_of_their_block_c5(run: Run, values: Numbers, n: int) -> None:
+def test_threads_meet_in_the_branch_of_their_block_c5(run, values, n):
     """C5: each block goes another way, with other barriers, two in a row among them."""
     found = run("branches", 2 * BLOCK, [n], grid=2).reshape(2, BLOCK)
     x = values[:BLOCK]
@@ -204,9 +204,7 @@ def test_threads_meet_in_the_branch_of_their_block_c5(run: Run, values: Numbers,
 
 
 @pytest.mark.parametrize("n", [64, 33, 2])
-def test_threads_that_have_returned_are_not_waited_for_c5(
-    run: Run, values: Numbers, n: int
-) -> None:
+def test_threads_that_have_returned_are_not_waited_for_c5(run, values, n):
     """C5: some return before the first barrier, one before the last."""
     a = values[:BLOCK].copy()
     a[n:] = 7
@@ -218,7 +216,7 @@ def test_threads_that_have_returned_are_not_waited_for_c5(
     assert np.array_equal(run("returned", BLOCK, [n]), expected)
 
 
-def test_what_is_a_threads_own_stays_so_c5(run: Run, values: Numbers) -> None:
+def test_what_is_a_threads_own_stays_so_c5(run, values):
     """C5: variables, arrays, pointers and parameters that change live across barriers."""
     t, x = np.arange(BLOCK), values[:BLOCK].astype(np.int64)
     found = run("values", 4 * BLOCK, [9, 0.25], shared_memory=4 * BLOCK).reshape(BLOCK, 4).T
@@ -228,7 +226,7 @@ def test_what_is_a_threads_own_stays_so_c5(run: Run, values: Numbers) -> None:
     assert np.array_equal(found[3], (2 * 3 * (0.25 + 0.5 * t)).astype(int))
 
 
-def test_threads_in_rows_and_layers_meet_in_nested_loops_c5(run: Run, values: Numbers) -> None:
+def test_threads_in_rows_and_layers_meet_in_nested_loops_c5(run, values):
     """C5: a block of three dimensions, loops as long as the block says, one counter's name."""
     found = run("nested", 3 * 24, [2], grid=3, block=(6, 2, 2)).reshape(3, 4, 6)
     for block in range(3):
@@ -243,9 +241,7 @@ def test_threads_in_rows_and_layers_meet_in_nested_loops_c5(run: Run, values: Nu
 
 
 @pytest.mark.parametrize("n", [1000, 64, 63, 6, 0])
-def test_loops_without_barriers_end_for_each_thread_alone_c5(
-    run: Run, values: Numbers, n: int
-) -> None:
+def test_loops_without_barriers_end_for_each_thread_alone_c5(run, values, n):
     """C5: threads that go through an array together; one has returned, and some end earlier."""
     x = values.astype(np.int64)
     v = np.array([x[t:n:BLOCK].sum() for t in range(BLOCK)])
@@ -255,7 +251,7 @@ def test_loops_without_barriers_end_for_each_thread_alone_c5(
 
 
 @pytest.mark.parametrize("n", [100, 70, 64, 33, 0])
-def test_conditions_choose_threads_of_each_row_c5(run: Run, values: Numbers, n: int) -> None:
+def test_conditions_choose_threads_of_each_row_c5(run, values, n):
     """C5: the first threads of each row, or one: signed and unsigned bounds, none at all, too."""
     i, x = np.arange(32), values.astype(np.int64)
     totals = [sum(x[k] for k in range(n) if k // 32 % 2 == j) for j in range(2)]

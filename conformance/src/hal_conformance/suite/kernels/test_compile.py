@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
 
@@ -32,7 +30,7 @@ def two(device: hal.Device) -> hal.Executable:
     return device.compile(TWO, filename="two.cpp", defines={"OFFSET": 41})
 
 
-def test_a_program_is_a_mapping_of_its_kernels_c5(device: hal.Device, two: hal.Executable) -> None:
+def test_a_program_is_a_mapping_of_its_kernels_c5(device, two):
     """C5: names in the order of the source, kernels by name, and nothing else."""
     assert list(two) == ["first", "second"]
     assert len(two) == 2
@@ -44,14 +42,14 @@ def test_a_program_is_a_mapping_of_its_kernels_c5(device: hal.Device, two: hal.E
     assert two.get("missing") is None
 
 
-def test_an_unknown_kernel_is_not_found_c5(two: hal.Executable) -> None:
+def test_an_unknown_kernel_is_not_found_c5(two):
     """C5: the error is a `LookupError` and names the kernels that there are."""
     with pytest.raises(NotFoundError, match=r"first.*second") as caught:
         two["third"]
     assert isinstance(caught.value, LookupError)
 
 
-def test_kernels_are_typed_c5(two: hal.Executable) -> None:
+def test_kernels_are_typed_c5(two):
     """C5: the signature tells the names and the sizes of the parameters."""
     parameters = two["first"].signature.parameters
     assert [each.name for each in parameters] == ["a", "x", "n"]
@@ -61,7 +59,7 @@ def test_kernels_are_typed_c5(two: hal.Executable) -> None:
 
 
 @pytest.mark.parametrize("value", [0, 41, -1])
-def test_defines_reach_the_source_c5(device: hal.Device, queue: hal.Queue, value: int) -> None:
+def test_defines_reach_the_source_c5(device, queue, value):
     """C5: a define is a macro in the source."""
     program = device.compile(TWO, defines={"OFFSET": value})
     out = device.upload(np.zeros(1, np.int32))
@@ -69,7 +67,7 @@ def test_defines_reach_the_source_c5(device: hal.Device, queue: hal.Queue, value
     assert out.numpy(timeout=LIMIT)[0] == value + 1
 
 
-def test_an_error_has_the_users_file_and_line_c5(device: hal.Device) -> None:
+def test_an_error_has_the_users_file_and_line_c5(device):
     """C5: `CompilationError` names file and line, and has the compiler's log."""
     source = "__global__ void broken(int *p) {\n  p[0] = missing;\n}\n"
     with pytest.raises(CompilationError, match=r"broken\.cpp[:(]2") as caught:
@@ -78,7 +76,7 @@ def test_an_error_has_the_users_file_and_line_c5(device: hal.Device) -> None:
 
 
 @pytest.mark.parametrize("source", ["", "int x;", "__device__ int f() { return 1; }"])
-def test_source_without_a_kernel_is_refused_c5(device: hal.Device, source: str) -> None:
+def test_source_without_a_kernel_is_refused_c5(device, source):
     """C5: source that defines no kernel is refused before any compiler is asked."""
     with pytest.raises(InvalidArgumentError):
         device.compile(source)
@@ -95,9 +93,7 @@ def test_source_without_a_kernel_is_refused_c5(device: hal.Device, source: str) 
     ],
     ids=["number", "bytes", "filename", "defines", "options"],
 )
-def test_bad_arguments_of_compile_are_refused_c5(
-    device: hal.Device, arguments: tuple[Any, ...], options: dict[str, Any]
-) -> None:
+def test_bad_arguments_of_compile_are_refused_c5(device, arguments, options):
     """C5: a source, name, list or mapping of the wrong type raises `ArgumentTypeError`."""
     with pytest.raises(ArgumentTypeError):
         device.compile(*arguments, **options)
@@ -106,9 +102,9 @@ def test_bad_arguments_of_compile_are_refused_c5(
 NUMBERED = [f"__global__ void number(int *out) {{ *out = {value}; }}" for value in range(5)]
 
 
-def test_sources_of_a_list_become_a_program_each_c5(device: hal.Device, queue: hal.Queue) -> None:
+def test_sources_of_a_list_become_a_program_each_c5(device, queue):
     """C5: in the same order, several with one kernel's name, a named source among them."""
-    sources: list[Any] = [*NUMBERED, {"named.cpp": NUMBERED[2]}]
+    sources: list[str | dict[str, str]] = [*NUMBERED, {"named.cpp": NUMBERED[2]}]
     out = device.upload(np.zeros(1, np.int32))
     found = []
     for program in hal.compile_all(sources, target=device):
@@ -119,10 +115,10 @@ def test_sources_of_a_list_become_a_program_each_c5(device: hal.Device, queue: h
     assert hal.compile_all([], target=device) == []
 
 
-def test_errors_of_a_list_of_sources_are_all_told_c5(device: hal.Device) -> None:
+def test_errors_of_a_list_of_sources_are_all_told_c5(device):
     """C5: the first in the list is raised, with a note for each other, of whatever kind."""
     wrong = "__global__ void wrong(int *out) { *out = nobody; }"
-    sources: list[Any] = [NUMBERED[0], wrong, "int none;", {"last.cpp": wrong}]
+    sources: list[str | dict[str, str]] = [NUMBERED[0], wrong, "int none;", {"last.cpp": wrong}]
     with pytest.raises(CompilationError, match="source 1: ") as caught:
         hal.compile_all(sources, target=device)
     notes = [note for note in caught.value.__notes__ if "another" in note]
@@ -134,11 +130,7 @@ def test_errors_of_a_list_of_sources_are_all_told_c5(device: hal.Device) -> None
         hal.compile_all(NUMBERED[0], target=device)
 
 
-def test_an_image_loads_again_c5(
-    device: hal.Device,
-    second_device: hal.Device,
-    make_queue: Any,  # noqa: ANN401 - a fixture
-) -> None:
+def test_an_image_loads_again_c5(device, second_device, make_queue):
     """C5: an executable's image loads on another device of the backend, types and all."""
     program = device.compile(TWO, defines={"OFFSET": 5})
     loaded = second_device.load(program.image)
@@ -150,11 +142,7 @@ def test_an_image_loads_again_c5(
     assert out.numpy(timeout=LIMIT)[0] == 6
 
 
-def test_an_image_loads_from_a_file_c5(
-    device: hal.Device,
-    two: hal.Executable,
-    tmp_path: Any,  # noqa: ANN401 - a fixture
-) -> None:
+def test_an_image_loads_from_a_file_c5(device, two, tmp_path):
     """C5: `load` takes bytes and a path alike."""
     path = tmp_path / "image"
     path.write_bytes(two.image)
@@ -162,7 +150,7 @@ def test_an_image_loads_from_a_file_c5(
 
 
 @pytest.mark.parametrize("image", [b"", b"nonsense", bytes(4096)], ids=["empty", "text", "zeros"])
-def test_what_is_no_image_is_refused_c5(device: hal.Device, image: bytes) -> None:
+def test_what_is_no_image_is_refused_c5(device, image):
     """C5: bytes that are no image of this device raise a `HalError`, and the device is fine."""
     with pytest.raises(HalError):
         device.load(image)
@@ -170,7 +158,7 @@ def test_what_is_no_image_is_refused_c5(device: hal.Device, image: bytes) -> Non
     assert not device.lost
 
 
-def test_programs_have_variables_of_their_own_c5(device: hal.Device, queue: hal.Queue) -> None:
+def test_programs_have_variables_of_their_own_c5(device, queue):
     """C5: two loads of one image share no device variables."""
     source = """
     __device__ int total;

@@ -13,15 +13,7 @@ import pytest
 
 import hal
 from hal.errors import ArgumentTypeError, ClosedError, InvalidArgumentError
-from hal_conformance.suite.support import (
-    LIMIT,
-    MakeQueue,
-    MakeSemaphore,
-    OpenDevice,
-    assert_fails,
-    broken,
-    in_threads,
-)
+from hal_conformance.suite.support import LIMIT, assert_fails, broken, in_threads
 
 pytestmark = pytest.mark.feature("kernels")
 
@@ -42,9 +34,7 @@ def scale(
     return queue.dispatch(program["scale_and_offset"], grid=1, block=4, args=arguments, **lists)
 
 
-def test_constants_and_buffers_c5(
-    device: hal.Device, queue: hal.Queue, program: hal.Executable
-) -> None:
+def test_constants_and_buffers_c5(device, queue, program):
     """C5: [1, 2, 3, 4] times 3 plus 10 is [13, 16, 19, 22]."""
     source, target = device.upload(INPUT), device.upload(np.zeros(4, np.int32))
     scale(queue, program, source, target, 3, 10).wait(LIMIT)
@@ -52,9 +42,7 @@ def test_constants_and_buffers_c5(
 
 
 @pytest.mark.parametrize("dtype", ["f8", "f4", "i8", "c8", ">i4"])
-def test_elements_that_are_not_the_pointers_are_refused_c5(
-    device: hal.Device, queue: hal.Queue, program: hal.Executable, dtype: str
-) -> None:
+def test_elements_that_are_not_the_pointers_are_refused_c5(device, queue, program, dtype):
     """C5: queued and recorded, directly and by slot; `view` says that the bytes are meant."""
     source, target = device.upload(INPUT), device.upload(np.zeros(4, np.int32))
     other = device.upload(np.zeros(4, dtype))
@@ -78,9 +66,7 @@ def test_elements_that_are_not_the_pointers_are_refused_c5(
 
 
 @pytest.mark.parametrize("dtype", ["i4", "u4", "u1"])
-def test_elements_that_a_pointer_takes_c5(
-    device: hal.Device, queue: hal.Queue, program: hal.Executable, dtype: str
-) -> None:
+def test_elements_that_a_pointer_takes_c5(device, queue, program, dtype):
     """C5: integers of one size whatever their sign, and bytes, which have no type."""
     source = device.upload(INPUT.view(dtype))
     target = device.upload(np.zeros(4, np.int32))
@@ -88,9 +74,7 @@ def test_elements_that_a_pointer_takes_c5(
     assert target.numpy(timeout=LIMIT).tolist() == [13, 16, 19, 22]
 
 
-def test_memory_that_is_not_aligned_for_a_pointer_is_refused_c5(
-    device: hal.Device, queue: hal.Queue, program: hal.Executable
-) -> None:
+def test_memory_that_is_not_aligned_for_a_pointer_is_refused_c5(device, queue, program):
     """C5: a device would be lost by it."""
     source, target = device.allocate(20), device.upload(np.zeros(4, np.int32))
     with pytest.raises(InvalidArgumentError, match=r"'input'.*multiple of 4 bytes"):
@@ -100,9 +84,7 @@ def test_memory_that_is_not_aligned_for_a_pointer_is_refused_c5(
         commands.dispatch(kernel, grid=1, block=4, args=arguments)
 
 
-def test_constants_arrive_in_their_order_c5(
-    device: hal.Device, queue: hal.Queue, program: hal.Executable
-) -> None:
+def test_constants_arrive_in_their_order_c5(device, queue, program):
     """C5: four constants land where they belong, by position and by name."""
     kernel = program["write_constants"]
     for arguments in (
@@ -114,9 +96,7 @@ def test_constants_arrive_in_their_order_c5(
         assert out.numpy(timeout=LIMIT).tolist() == [11, 22, 33, 44]
 
 
-def test_pending_dispatches_have_arguments_of_their_own_c5(
-    device: hal.Device, queue: hal.Queue, gate: hal.Semaphore, program: hal.Executable
-) -> None:
+def test_pending_dispatches_have_arguments_of_their_own_c5(device, queue, gate, program):
     """C5: dispatches of one kernel that wait side by side run with what each of them was given."""
     outputs = [device.upload(np.zeros(4, np.int32)) for _ in range(5)]
     for number, output in enumerate(outputs):
@@ -132,9 +112,7 @@ def test_pending_dispatches_have_arguments_of_their_own_c5(
 
 
 @pytest.mark.parametrize("n", [1, 31, 1000, 100_003])
-def test_every_thread_runs_once_c5(
-    device: hal.Device, queue: hal.Queue, program: hal.Executable, n: int
-) -> None:
+def test_every_thread_runs_once_c5(device, queue, program, n):
     """C5: saxpy over n elements, with a grid that is larger than that."""
     x = device.upload(np.arange(n, dtype=np.float32))
     y = device.upload(np.ones(n, np.float32))
@@ -143,12 +121,7 @@ def test_every_thread_runs_once_c5(
 
 
 @pytest.mark.parametrize("grid", [1, 32, 1024, (7, 5), (3, 4, 5), (1, 1, 8)], ids=str)
-def test_every_block_of_a_grid_runs_c5(
-    device: hal.Device,
-    queue: hal.Queue,
-    program: hal.Executable,
-    grid: Any,  # noqa: ANN401
-) -> None:
+def test_every_block_of_a_grid_runs_c5(device, queue, program, grid):
     """C5: in one to three dimensions, each block writes its own number, and no other is written."""
     x, y, z = (*((grid,) if isinstance(grid, int) else grid), 1, 1)[:3]
     out = device.upload(np.zeros(x * y * z + 8, np.uint32))
@@ -158,13 +131,7 @@ def test_every_block_of_a_grid_runs_c5(
 
 
 @pytest.mark.parametrize("grid", [0, (0, 1, 1), (1, 0), (4, 4, 0)], ids=str)
-def test_an_empty_grid_does_nothing_and_signals_c5(
-    device: hal.Device,
-    queue: hal.Queue,
-    program: hal.Executable,
-    make_semaphore: MakeSemaphore,
-    grid: Any,  # noqa: ANN401 - a number or several
-) -> None:
+def test_an_empty_grid_does_nothing_and_signals_c5(device, queue, program, make_semaphore, grid):
     """C5: a grid with a zero anywhere runs nothing, and still waits and signals."""
     wait, signal = make_semaphore(), make_semaphore()
     out = device.upload(np.full(16, 99, np.uint32))
@@ -183,9 +150,7 @@ def test_an_empty_grid_does_nothing_and_signals_c5(
 
 
 @pytest.mark.parametrize("block", [1, 2, 32, 64])
-def test_threads_of_a_block_meet_at_a_barrier_c5(
-    device: hal.Device, queue: hal.Queue, program: hal.Executable, block: int
-) -> None:
+def test_threads_of_a_block_meet_at_a_barrier_c5(device, queue, program, block):
     """C5: with static shared memory and `__syncthreads` each block reverses its part."""
     if program["reverse_block"].max_threads_per_block < block:
         return  # a device of narrow blocks has nothing to meet
@@ -197,9 +162,7 @@ def test_threads_of_a_block_meet_at_a_barrier_c5(
 
 
 @pytest.mark.parametrize("n", [1, 7, 32])
-def test_dynamic_shared_memory_c5(
-    device: hal.Device, queue: hal.Queue, program: hal.Executable, n: int
-) -> None:
+def test_dynamic_shared_memory_c5(device, queue, program, n):
     """C5: a block gets the shared memory that the dispatch asks for."""
     data = np.arange(1, n + 1, dtype=np.int32)
     source, target = device.upload(data), device.upload(np.zeros(1, np.int32))
@@ -209,9 +172,7 @@ def test_dynamic_shared_memory_c5(
     assert target.numpy(timeout=LIMIT)[0] == data.sum()
 
 
-def test_atomics_count_every_thread_c5(
-    device: hal.Device, make_queue: MakeQueue, program: hal.Executable
-) -> None:
+def test_atomics_count_every_thread_c5(device, make_queue, program):
     """C5: atomic additions of many blocks, launches and queues lose nothing."""
     counter = device.upload(np.zeros(1, np.uint32))
     queues = [make_queue(), make_queue(ordered=False)]
@@ -223,9 +184,7 @@ def test_atomics_count_every_thread_c5(
     assert counter.numpy(timeout=LIMIT)[0] == 20 * 100 * 32
 
 
-def test_a_dispatch_behind_an_open_wait_c5(
-    device: hal.Device, queue: hal.Queue, program: hal.Executable, gate: hal.Semaphore
-) -> None:
+def test_a_dispatch_behind_an_open_wait_c5(device, queue, program, gate):
     """C5: a dispatch may be submitted before its wait is met; it runs then, and not before."""
     source, target = device.upload(INPUT), device.upload(np.zeros(4, np.int32))
     pending = scale(queue, program, source, target, 2, 0, wait=gate.at(1))
@@ -237,9 +196,7 @@ def test_a_dispatch_behind_an_open_wait_c5(
     assert pending.kind == "dispatch"
 
 
-def test_a_dispatch_behind_a_failed_wait_c5(
-    device: hal.Device, queue: hal.Queue, program: hal.Executable, gate: hal.Semaphore
-) -> None:
+def test_a_dispatch_behind_a_failed_wait_c5(device, queue, program, gate):
     """C5: it does not run, and fails with the wait's error."""
     source, target = device.upload(INPUT), device.upload(np.zeros(4, np.int32))
     pending = scale(queue, program, source, target, 2, 0, wait=gate.at(1))
@@ -248,9 +205,7 @@ def test_a_dispatch_behind_a_failed_wait_c5(
     assert not target.numpy(timeout=LIMIT).any()
 
 
-def test_dispatches_of_a_queue_run_in_order_c5(
-    device: hal.Device, queue: hal.Queue, program: hal.Executable
-) -> None:
+def test_dispatches_of_a_queue_run_in_order_c5(device, queue, program):
     """C5: each of 30 launches works on what the one before it wrote."""
     a, b = device.upload(INPUT), device.upload(np.zeros(4, np.int32))
     expected = INPUT.astype(np.int64)
@@ -262,9 +217,7 @@ def test_dispatches_of_a_queue_run_in_order_c5(
     assert a.numpy(timeout=LIMIT).tolist() == expected.tolist()
 
 
-def test_arguments_are_taken_during_the_call_c5(
-    device: hal.Device, queue: hal.Queue, program: hal.Executable, gate: hal.Semaphore
-) -> None:
+def test_arguments_are_taken_during_the_call_c5(device, queue, program, gate):
     """C5: the list, the mapping and numpy scalars may change after the call."""
     out = device.upload(np.zeros(4, np.int32))
     values = [out, 1, 2, 3, 4]
@@ -277,9 +230,7 @@ def test_arguments_are_taken_during_the_call_c5(
     assert out.numpy(timeout=LIMIT).tolist() == [1, 2, 3, 4]
 
 
-def test_subspans_are_arguments_c5(
-    device: hal.Device, queue: hal.Queue, program: hal.Executable
-) -> None:
+def test_subspans_are_arguments_c5(device, queue, program):
     """C5: a subspan binds its part; what is around it stays."""
     source = device.upload(np.arange(16, dtype=np.int32))
     target = device.upload(np.full(16, -9, np.int32))
@@ -289,9 +240,7 @@ def test_subspans_are_arguments_c5(
 
 
 @pytest.mark.parametrize("memory", ["host", "managed"])
-def test_kernels_reach_host_visible_memory_c5(
-    device: hal.Device, queue: hal.Queue, program: hal.Executable, memory: str
-) -> None:
+def test_kernels_reach_host_visible_memory_c5(device, queue, program, memory):
     """C5: a kernel reads and writes pinned and shared memory; the host sees it when it is done."""
     source = device.allocate(16, dtype=np.int32, memory=memory)
     target = device.allocate(16, dtype=np.int32, memory=memory)
@@ -300,9 +249,7 @@ def test_kernels_reach_host_visible_memory_c5(
     assert target.map().tolist() == [5, 10, 15, 20]
 
 
-def test_what_a_dispatch_uses_is_kept_c5(
-    device: hal.Device, queue: hal.Queue, program: hal.Executable, gate: hal.Semaphore
-) -> None:
+def test_what_a_dispatch_uses_is_kept_c5(device, queue, program, gate):
     """C5: buffers may be dropped while the dispatch still waits."""
     source, target = device.upload(INPUT), device.upload(np.zeros(4, np.int32))
     pending = scale(queue, program, source, target, 1, 1, wait=gate.at(1))
@@ -326,13 +273,11 @@ def eager_switches() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("eager_switches")
-def test_threads_dispatch_one_kernel_c5(
-    device: hal.Device, make_queue: MakeQueue, program: hal.Executable
-) -> None:
+def test_threads_dispatch_one_kernel_c5(device, make_queue, program):
     """C5: four threads dispatch one kernel on four queues, each launch with its own arguments."""
     kernel, turns = program["write_constants"], range(100)
 
-    def work(number: int) -> list[list[int]]:
+    def work(number):
         queue = make_queue()
         targets = device.upload(np.zeros((len(turns), 4), np.int32))
         for turn in turns:
@@ -347,13 +292,11 @@ def test_threads_dispatch_one_kernel_c5(
 
 
 @pytest.mark.usefixtures("eager_switches")
-def test_threads_dispatch_one_kernel_over_several_grids_c5(
-    device: hal.Device, make_queue: MakeQueue, program: hal.Executable
-) -> None:
+def test_threads_dispatch_one_kernel_over_several_grids_c5(device, make_queue, program):
     """C5: four threads dispatch one kernel on four queues, each launch with a grid and a block."""
     kernel, turns = program["count"], range(100)
 
-    def work(number: int) -> list[int]:
+    def work(number):
         queue = make_queue()
         counters = device.upload(np.zeros(len(turns), np.uint32))
         for turn in turns:
@@ -387,14 +330,12 @@ BAD: dict[str, tuple[type[Exception], dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize("what", BAD)
-def test_bad_dispatches_are_refused_c5(
-    device: hal.Device, queue: hal.Queue, program: hal.Executable, what: str
-) -> None:
+def test_bad_dispatches_are_refused_c5(device, queue, program, what):
     """C5: what is wrong with arguments and sizes raises during the call, and nothing runs."""
     out = device.upload(np.zeros(4, np.int32))
     kind, changes = BAD[what]
-    given: dict[str, Any] = {"grid": 1, "block": 1, "args": (out, 1, 2, 3, 4), **changes}
-    special: dict[str, Any] = {
+    given = {"grid": 1, "block": 1, "args": (out, 1, 2, 3, 4), **changes}
+    special = {
         "buffers": (out, out, 2, 3, 4),
         "text": (out, "1", 2, 3, 4),
         "large": (out, 1 << 40, 2, 3, 4),
@@ -409,9 +350,7 @@ def test_bad_dispatches_are_refused_c5(
     assert not out.numpy(timeout=LIMIT).any()
 
 
-def test_a_kernel_of_another_device_is_refused_c5(
-    second_device: hal.Device, make_queue: MakeQueue, program: hal.Executable
-) -> None:
+def test_a_kernel_of_another_device_is_refused_c5(second_device, make_queue, program):
     """C5: a kernel runs on the device that it was loaded on."""
     out = second_device.upload(np.zeros(4, np.int32))
     queue = make_queue(device=second_device)
@@ -419,18 +358,14 @@ def test_a_kernel_of_another_device_is_refused_c5(
         queue.dispatch(program["write_constants"], grid=1, block=1, args=(out, 1, 2, 3, 4))
 
 
-def test_a_buffer_of_another_device_is_refused_c5(
-    open_device: OpenDevice, queue: hal.Queue, program: hal.Executable
-) -> None:
+def test_a_buffer_of_another_device_is_refused_c5(open_device, queue, program):
     """C5: a kernel's buffers are those of its device, unless access was enabled."""
     foreign = open_device().upload(np.zeros(4, np.int32))
     with pytest.raises(InvalidArgumentError):
         queue.dispatch(program["write_constants"], grid=1, block=1, args=(foreign, 1, 2, 3, 4))
 
 
-def test_a_closed_buffer_is_refused_c5(
-    device: hal.Device, queue: hal.Queue, program: hal.Executable
-) -> None:
+def test_a_closed_buffer_is_refused_c5(device, queue, program):
     """C5: a closed buffer is no argument."""
     out = device.upload(np.zeros(4, np.int32))
     out.close()
@@ -439,7 +374,7 @@ def test_a_closed_buffer_is_refused_c5(
 
 
 @pytest.mark.parametrize("kernel", [None, "write_constants", print], ids=repr)
-def test_what_is_no_kernel_is_refused_c5(queue: hal.Queue, kernel: Any) -> None:  # noqa: ANN401
+def test_what_is_no_kernel_is_refused_c5(queue, kernel):
     """C5: `dispatch` takes a kernel of an executable."""
     with pytest.raises(ArgumentTypeError):
         queue.dispatch(kernel, grid=1, block=1)

@@ -57,9 +57,7 @@ def program(device: hal.Device) -> hal.Executable:
     return device.compile(SOURCE, filename="float16.cpp")
 
 
-def test_16_bit_numbers_narrow_and_widen_exactly_c5(
-    device: hal.Device, program: hal.Executable
-) -> None:
+def test_16_bit_numbers_narrow_and_widen_exactly_c5(device, program):
     """C5: every number widens to itself; floats narrow to the nearest, ties to even."""
     assert str(program["narrow"].signature) == "(const f32* x, f16* a, bf16* b)"
     every = np.arange(COUNT, dtype=np.uint16)
@@ -84,9 +82,7 @@ def test_16_bit_numbers_narrow_and_widen_exactly_c5(
         np.testing.assert_array_equal(_bfloats(bits), _rounded(values))
 
 
-def test_16_bit_arithmetic_and_arguments_are_rounded_once_c5(
-    device: hal.Device, program: hal.Executable
-) -> None:
+def test_16_bit_arithmetic_and_arguments_are_rounded_once_c5(device, program):
     """C5: an argument is rounded to the nearest once, and so is a sum and a product."""
     values = np.linspace(-3, 3, 256, dtype=np.float32)
     a = device.upload(values.astype(np.float16))
@@ -116,7 +112,7 @@ def test_16_bit_arithmetic_and_arguments_are_rounded_once_c5(
         device.queue.dispatch(program["add"], grid=4, args=(*arguments[:3], a, 1, arguments[5]))
 
 
-def test_fills_of_16_bit_numbers_are_rounded_once_c1(device: hal.Device) -> None:
+def test_fills_of_16_bit_numbers_are_rounded_once_c1(device):
     """C1: a number becomes an element of the buffer's type."""
     for dtype, bits in (("bfloat16", 0x3F81), (np.float16, 0x3C04)):
         buffer = device.allocate(8, dtype=dtype)

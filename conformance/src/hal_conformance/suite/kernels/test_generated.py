@@ -7,7 +7,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-import hal
 from hal_conformance.suite.support import LIMIT
 
 pytestmark = pytest.mark.feature("compile")
@@ -101,7 +100,7 @@ extern "C" __global__ void softmax(const __half2* __restrict__ x, __half2* __res
 """
 
 
-def test_a_generated_matmul_of_halves_runs_unchanged_c5(device: hal.Device) -> None:
+def test_a_generated_matmul_of_halves_runs_unchanged_c5(device):
     """C5: tinygrad's text, with its own vectors of halves."""
     x = np.linspace(-2, 2, 64, dtype=np.float32).astype(np.float16)
     out, source = device.upload(np.zeros(64, np.float32)), device.upload(x)
@@ -112,7 +111,7 @@ def test_a_generated_matmul_of_halves_runs_unchanged_c5(device: hal.Device) -> N
     np.testing.assert_allclose(found, wide @ wide, rtol=2e-3, atol=2e-2)
 
 
-def test_generated_kernels_of_bfloat16_run_unchanged_c5(device: hal.Device) -> None:
+def test_generated_kernels_of_bfloat16_run_unchanged_c5(device):
     """C5: tinygrad's text, with shared memory and a barrier."""
     x = np.linspace(-7, 11, 64, dtype=np.float32)
     narrow, most = (device.allocate(size, dtype="bfloat16") for size in (128, 2))
@@ -127,7 +126,7 @@ def test_generated_kernels_of_bfloat16_run_unchanged_c5(device: hal.Device) -> N
     np.testing.assert_allclose((bits << 16).view(np.float32), x, rtol=2.0**-8)
 
 
-def test_a_kernel_of_another_library_runs_unchanged_c5(device: hal.Device) -> None:
+def test_a_kernel_of_another_library_runs_unchanged_c5(device):
     """C5: vendor headers, vectors of halves and shuffles of 32 lanes."""
     x = np.random.default_rng(2).normal(size=(5, 48)).astype(np.float16)
     source, out = device.upload(x), device.upload(np.zeros_like(x))

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-import hal
 from hal.errors import ArgumentTypeError, InvalidArgumentError, UnimplementedError
 
 pytestmark = pytest.mark.feature("kernels")
 
 
-def test_occupancy_is_there_or_refused_c5(device: hal.Device, program: hal.Executable) -> None:
+def test_occupancy_is_there_or_refused_c5(device, program):
     """C5: without the feature the question raises; with it, at least one small block fits."""
     if "occupancy" in device.features:
         assert program["saxpy"].occupancy(1) >= 1
@@ -20,7 +19,7 @@ def test_occupancy_is_there_or_refused_c5(device: hal.Device, program: hal.Execu
 
 
 @pytest.mark.feature("occupancy")
-def test_larger_blocks_fit_no_more_often_c5(program: hal.Executable) -> None:
+def test_larger_blocks_fit_no_more_often_c5(program):
     """C5: as threads and shared memory grow, the number falls or stays."""
     kernel = program["sum_dynamic"]
     counts = [kernel.occupancy(threads) for threads in (32, 64, 128, kernel.max_threads_per_block)]
@@ -31,7 +30,7 @@ def test_larger_blocks_fit_no_more_often_c5(program: hal.Executable) -> None:
     assert kernel.occupancy((8, 4)) == kernel.occupancy(32) == kernel.occupancy([2, 4, 4])
 
 
-def test_what_could_not_be_dispatched_is_refused_c5(program: hal.Executable) -> None:
+def test_what_could_not_be_dispatched_is_refused_c5(program):
     """C5: no block, none that a dispatch would take, more shared memory than there is."""
     kernel = program["saxpy"]
     with pytest.raises(ArgumentTypeError, match="block"):

@@ -23,7 +23,7 @@ def line(i: int) -> str:
 
 
 @pytest.mark.feature("compile")
-def test_each_run_has_what_it_printed_c5(device: hal.Device) -> None:
+def test_each_run_has_what_it_printed_c5(device):
     """C5: runs on several queues print each into an output of their own, with the thread."""
     kernel = device.compile(SOURCE)["tell"]
     queues = (device.queues.compute, device.queues.upload, device.queues.download)
@@ -41,7 +41,7 @@ def test_each_run_has_what_it_printed_c5(device: hal.Device) -> None:
 
 
 @pytest.mark.feature("compile")
-def test_what_is_printed_is_bounded_c5(device: hal.Device) -> None:
+def test_what_is_printed_is_bounded_c5(device):
     """C5: what has no room in an output is counted, and nothing else is written over."""
     kernel = device.compile(SOURCE)["tell"]
     output = hal.Output(device, 1000)
@@ -54,7 +54,7 @@ def test_what_is_printed_is_bounded_c5(device: hal.Device) -> None:
 
 
 @pytest.mark.feature("compile")
-def test_chosen_threads_trace_c5(device: hal.Device) -> None:
+def test_chosen_threads_trace_c5(device):
     """C5: a trace has the value's text, and is logged for the threads that were chosen."""
     kernel = device.compile(SOURCE, trace="threadIdx.x == 3")["tell"]
     output = hal.Output(device)
@@ -83,9 +83,7 @@ TRACED = ["n = 3\n", "  i = 0\n", "  i = 1\n", "  i = 2\n", "    i * 0.5f = 1\n"
 
 @pytest.mark.feature("compile")
 @pytest.mark.parametrize("by", ["argument", "variable"])
-def test_traces_show_how_the_source_is_nested_c5(
-    device: hal.Device, monkeypatch: pytest.MonkeyPatch, by: str
-) -> None:
+def test_traces_show_how_the_source_is_nested_c5(device, monkeypatch, by):
     """C5: traces are indented; a variable switches them on for a program that does not ask."""
     condition = "threadIdx.x == 5"
     monkeypatch.delenv("HAL_TRACE_KERNELS", raising=False)
@@ -101,9 +99,7 @@ def test_traces_show_how_the_source_is_nested_c5(
 
 
 @pytest.mark.feature("compile")
-def test_omitted_output_can_be_discarded_c5(
-    device: hal.Device, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_omitted_output_can_be_discarded_c5(device, capfd):
     """C5: of a run without an output nothing is printed then; an output takes all of it."""
     kernel = device.compile(NESTED, omitted_output="discard")["nested"]
     device.wait_idle(LIMIT)

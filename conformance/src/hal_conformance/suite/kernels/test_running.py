@@ -11,16 +11,7 @@ import pytest
 
 import hal
 from hal.errors import DeadlineExceededError, InvalidArgumentError
-from hal_conformance.bench import Bench
-from hal_conformance.suite.support import (
-    LIMIT,
-    SHORT,
-    MakeQueue,
-    MakeSemaphore,
-    OpenDevice,
-    assert_fails,
-    broken,
-)
+from hal_conformance.suite.support import LIMIT, SHORT, assert_fails, broken
 
 pytestmark = pytest.mark.feature("kernels")
 
@@ -68,9 +59,7 @@ def held(device: hal.Device, queue: hal.Queue, program: hal.Executable) -> Itera
     made.close()
 
 
-def test_a_submission_does_not_wait_for_a_running_kernel_q1(
-    device: hal.Device, queue: hal.Queue, held: Held
-) -> None:
+def test_a_submission_does_not_wait_for_a_running_kernel_q1(device, queue, held):
     """Q1: 50 operations are taken behind a kernel that runs, none ends, then all do."""
     running = held.start()
     buffer = device.allocate(64)
@@ -84,9 +73,7 @@ def test_a_submission_does_not_wait_for_a_running_kernel_q1(
 
 
 @pytest.mark.parametrize("limit", [1, 3])
-def test_no_more_is_in_flight_than_allowed_q1(
-    bench: Bench, open_device: OpenDevice, limit: int
-) -> None:
+def test_no_more_is_in_flight_than_allowed_q1(bench, open_device, limit):
     """Q1: behind a kernel that runs, as many operations are issued as may be, no more."""
     device = open_device(max_in_flight=limit)
     held = Held(device, device.queue, bench.program(device))
@@ -103,7 +90,7 @@ def test_no_more_is_in_flight_than_allowed_q1(
         held.close()
 
 
-def test_an_ordered_queue_issues_behind_a_running_kernel_q2(queue: hal.Queue, held: Held) -> None:
+def test_an_ordered_queue_issues_behind_a_running_kernel_q2(queue, held):
     """Q2: an operation needs no more than that the previous one was issued."""
     held.start()
     behind = queue.barrier()
@@ -113,9 +100,7 @@ def test_an_ordered_queue_issues_behind_a_running_kernel_q2(queue: hal.Queue, he
     behind.wait(LIMIT)
 
 
-def test_values_of_running_work_are_not_seen_s7(
-    held: Held, second_queue: hal.Queue, make_semaphore: MakeSemaphore
-) -> None:
+def test_values_of_running_work_are_not_seen_s7(held, second_queue, make_semaphore):
     """S7: neither the kernel's value nor what depends on it can be seen before it ends."""
     semaphore, dependent = make_semaphore(), make_semaphore()
     held.start(signal=semaphore.at(1))
@@ -131,7 +116,7 @@ def test_values_of_running_work_are_not_seen_s7(
     assert semaphore.query() == 1
 
 
-def test_running_work_has_reserved_its_value_s1(held: Held, make_semaphore: MakeSemaphore) -> None:
+def test_running_work_has_reserved_its_value_s1(held, make_semaphore):
     """S1: below the running kernel's value the host may not signal; above it may."""
     semaphore = make_semaphore()
     held.start(signal=semaphore.at(2))
@@ -144,9 +129,7 @@ def test_running_work_has_reserved_its_value_s1(held: Held, make_semaphore: Make
     assert semaphore.query() == 5
 
 
-def test_other_queues_run_beside_a_kernel_q3(
-    device: hal.Device, held: Held, make_queue: MakeQueue
-) -> None:
+def test_other_queues_run_beside_a_kernel_q3(device, held, make_queue):
     """Q3: copies on other queues do not wait for a kernel that runs."""
     running = held.start()
     source, target = device.upload(np.arange(64, dtype=np.uint8)), device.allocate(64)
@@ -155,9 +138,7 @@ def test_other_queues_run_beside_a_kernel_q3(
     assert not running.done
 
 
-def test_a_failure_comes_too_late_for_running_work_s5(
-    held: Held, make_semaphore: MakeSemaphore, queue: hal.Queue
-) -> None:
+def test_a_failure_comes_too_late_for_running_work_s5(held, make_semaphore, queue):
     """S5: a wait that fails after the issue does not recall the kernel; it affects later waits."""
     wait, signal = make_semaphore(1), make_semaphore()
     held.start(wait=wait.at(1), signal=signal.at(1))
@@ -169,7 +150,7 @@ def test_a_failure_comes_too_late_for_running_work_s5(
     assert held.submission.state == "done"
 
 
-def test_callbacks_come_when_a_kernel_ends_s8(held: Held, semaphore: hal.Semaphore) -> None:
+def test_callbacks_come_when_a_kernel_ends_s8(held, semaphore):
     """S8: a callback for running work comes when it ends, though no thread looks."""
     came = threading.Event()
     held.start(signal=semaphore.at(1))
@@ -179,9 +160,7 @@ def test_callbacks_come_when_a_kernel_ends_s8(held: Held, semaphore: hal.Semapho
     assert came.wait(LIMIT)
 
 
-def test_the_text_names_the_running_kernel_s9(
-    held: Held, queue: hal.Queue, make_semaphore: MakeSemaphore
-) -> None:
+def test_the_text_names_the_running_kernel_s9(held, queue, make_semaphore):
     """S9: a time-out says that a dispatch on this queue has promised the value, and runs."""
     frames = make_semaphore(name="frames")
     held.start(signal=frames.at(1))
@@ -194,17 +173,13 @@ def test_the_text_names_the_running_kernel_s9(
 
 @pytest.mark.parametrize("consumer", ["host", "queue", "call", "other device"])
 def test_everyone_can_wait_for_a_running_kernel_s2(
-    held: Held,
-    semaphore: hal.Semaphore,
-    make_queue: MakeQueue,
-    second_device: hal.Device,
-    consumer: str,
-) -> None:
+    held, semaphore, make_queue, second_device, consumer
+):
     """S2: host, queue, host call and another device wait for a kernel that runs."""
     held.start(signal=semaphore.at(1))
-    seen: list[int] = []
+    seen = []
 
-    def wait() -> None:
+    def wait():
         semaphore.wait(1, LIMIT)
         seen.append(1)
 

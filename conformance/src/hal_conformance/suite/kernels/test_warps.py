@@ -76,9 +76,7 @@ def values() -> np.ndarray[Any, Any]:
     return np.random.default_rng(3).integers(-50, 50, BLOCK).astype(np.int32)
 
 
-def test_shuffles_fetch_from_other_lanes_c5(
-    device: hal.Device, program: hal.Executable, values: np.ndarray[Any, Any]
-) -> None:
+def test_shuffles_fetch_from_other_lanes_c5(device, program, values):
     """C5: by lane, up, down and across, in groups of any width; 2, 4 and 8 bytes."""
     x, a = device.upload(values), device.upload(np.zeros((BLOCK, 4), np.int32))
     b, c = device.upload(np.zeros(BLOCK)), device.upload(np.zeros(BLOCK, np.float32))
@@ -98,9 +96,7 @@ def test_shuffles_fetch_from_other_lanes_c5(
     np.testing.assert_array_equal(c.numpy(timeout=LIMIT), np.where(i % 4 < 3, i + 1, i))
 
 
-def test_votes_count_the_lanes_of_a_mask_c5(
-    device: hal.Device, program: hal.Executable, values: np.ndarray[Any, Any]
-) -> None:
+def test_votes_count_the_lanes_of_a_mask_c5(device, program, values):
     """C5: the threads of each branch vote among themselves, then those of the warp."""
     x, a = device.upload(values), device.upload(np.zeros(BLOCK, np.uint64))
     b = device.upload(np.zeros(BLOCK, np.int32))
@@ -114,9 +110,7 @@ def test_votes_count_the_lanes_of_a_mask_c5(
         assert flags[i] == bool((warp == 7).any()) + 2 * bool((warp < 40).all())
 
 
-def test_warps_and_tiles_add_up_c5(
-    device: hal.Device, program: hal.Executable, values: np.ndarray[Any, Any]
-) -> None:
+def test_warps_and_tiles_add_up_c5(device, program, values):
     """C5: by shuffles, the block's shared memory, and tiles of eight threads."""
     x, y = device.upload(values), device.upload(np.zeros((BLOCK, 2), np.int32))
     total = device.upload(np.zeros(1, np.int32))

@@ -17,15 +17,7 @@ from hal.errors import (
     OperationError,
     OutOfMemoryError,
 )
-from hal_conformance.suite.support import (
-    LIMIT,
-    MakeQueue,
-    MakeSemaphore,
-    OpenDevice,
-    assert_fails,
-    broken,
-    pattern,
-)
+from hal_conformance.suite.support import LIMIT, assert_fails, broken, pattern
 
 pytestmark = pytest.mark.ordering
 
@@ -34,9 +26,7 @@ MEMORIES = ("device", "host", "managed")
 
 @pytest.mark.parametrize("memory", MEMORIES)
 @pytest.mark.parametrize("size", [0, 1, 257, 1 << 20])
-def test_alloca_and_dealloca_m3(
-    device: hal.Device, queue: hal.Queue, semaphore: hal.Semaphore, size: int, memory: str
-) -> None:
+def test_alloca_and_dealloca_m3(device, queue, semaphore, size, memory):
     """M3: memory of each kind and size comes at s@1, holds what is put there, and goes at s@2."""
     buffer = queue.alloca(size, memory=memory, signal=semaphore.at(1))
     semaphore.wait(1, LIMIT)
@@ -51,7 +41,7 @@ def test_alloca_and_dealloca_m3(
     assert (ended.kind, buffer.allocation.kind) == ("dealloca", "alloca")
 
 
-def test_alloca_returns_at_once_m3(queue: hal.Queue, make_semaphore: MakeSemaphore) -> None:
+def test_alloca_returns_at_once_m3(queue, make_semaphore):
     """M3: with its wait open, alloca has returned a buffer, which has no address yet."""
     wait, signal = make_semaphore(), make_semaphore()
     buffer = queue.alloca(64, dtype=np.float32, wait=wait.at(1), signal=signal.at(1))
@@ -67,7 +57,7 @@ def test_alloca_returns_at_once_m3(queue: hal.Queue, make_semaphore: MakeSemapho
     queue.dealloca(buffer).wait(LIMIT)
 
 
-def test_alloca_and_dealloca_twice_m3(queue: hal.Queue) -> None:
+def test_alloca_and_dealloca_twice_m3(queue):
     """M3: a cycle that is waited for at each step can be repeated."""
     for _ in range(2):
         buffer = queue.alloca(4096)
@@ -77,9 +67,7 @@ def test_alloca_and_dealloca_twice_m3(queue: hal.Queue) -> None:
 
 
 @pytest.mark.parametrize("ordered", [True, False], ids=["ordered", "unordered"])
-def test_chained_cycles_m3(
-    device: hal.Device, make_queue: MakeQueue, semaphore: hal.Semaphore, *, ordered: bool
-) -> None:
+def test_chained_cycles_m3(device, make_queue, semaphore, *, ordered):
     """M3: 32 cycles in a chain of one semaphore, with no wait of the host but the last."""
     queue = make_queue(ordered=ordered)
     value = 0
@@ -101,9 +89,7 @@ def test_chained_cycles_m3(
     assert out.numpy(timeout=LIMIT).tolist() == list(range(1, 33))
 
 
-def test_every_operation_may_stand_before_the_address_m3(
-    device: hal.Device, queue: hal.Queue, gate: hal.Semaphore
-) -> None:
+def test_every_operation_may_stand_before_the_address_m3(device, queue, gate):
     """M3: in the order of the queue, all operations take a buffer that has no address yet."""
     buffer = queue.alloca(64, wait=gate.at(1))
     other, seen = device.upload(np.zeros(64, np.uint8)), np.zeros(64, np.uint8)
@@ -127,9 +113,7 @@ def test_every_operation_may_stand_before_the_address_m3(
 
 
 @pytest.mark.feature("kernels")
-def test_kernels_take_it_before_its_address_m3(
-    device: hal.Device, queue: hal.Queue, program: hal.Executable, gate: hal.Semaphore
-) -> None:
+def test_kernels_take_it_before_its_address_m3(device, queue, program, gate):
     """M3: a dispatch that was submitted before the alloca was issued writes to the memory."""
     source = device.upload(np.array([1, 2, 3, 4], np.int32))
     buffer = queue.alloca(16, dtype=np.int32, wait=gate.at(1))
@@ -141,9 +125,7 @@ def test_kernels_take_it_before_its_address_m3(
     queue.dealloca(buffer).wait(LIMIT)
 
 
-def test_another_queue_waits_for_the_allocation_m3(
-    queue: hal.Queue, second_queue: hal.Queue, gate: hal.Semaphore
-) -> None:
+def test_another_queue_waits_for_the_allocation_m3(queue, second_queue, gate):
     """M3: with ``wait=buffer.allocation`` another queue uses the memory, and may give it back."""
     buffer = queue.alloca(64, wait=gate.at(1))
     assert buffer.allocation is not None
@@ -153,9 +135,7 @@ def test_another_queue_waits_for_the_allocation_m3(
     second_queue.dealloca(buffer).wait(LIMIT)
 
 
-def test_a_use_that_is_issued_before_fails_alone_m3(
-    queue: hal.Queue, second_queue: hal.Queue, gate: hal.Semaphore
-) -> None:
+def test_a_use_that_is_issued_before_fails_alone_m3(queue, second_queue, gate):
     """M3: an operation that does not wait for the alloca fails, and nothing else does."""
     buffer = queue.alloca(64, wait=gate.at(1))
     with pytest.raises(OperationError):
@@ -167,9 +147,7 @@ def test_a_use_that_is_issued_before_fails_alone_m3(
     queue.dealloca(buffer).wait(LIMIT)
 
 
-def test_a_recording_takes_it_by_slot_m3(
-    device: hal.Device, queue: hal.Queue, gate: hal.Semaphore
-) -> None:
+def test_a_recording_takes_it_by_slot_m3(device, queue, gate):
     """M3: recorded directly before it has an address it is refused, by slot it is bound."""
     buffer = queue.alloca(64, wait=gate.at(1))
     with device.record() as direct, pytest.raises(InvalidArgumentError, match="slot"):
@@ -188,9 +166,7 @@ def test_a_recording_takes_it_by_slot_m3(
     queue.dealloca(buffer).wait(LIMIT)
 
 
-def test_a_bound_buffer_without_memory_fails_the_execution_m3(
-    device: hal.Device, queue: hal.Queue, second_queue: hal.Queue, gate: hal.Semaphore
-) -> None:
+def test_a_bound_buffer_without_memory_fails_the_execution_m3(device, queue, second_queue, gate):
     """M3: an execution that is issued before the alloca fails with an `OperationError`."""
     buffer = queue.alloca(64, wait=gate.at(1))
     with device.record(slots=1) as recording:
@@ -203,9 +179,7 @@ def test_a_bound_buffer_without_memory_fails_the_execution_m3(
     queue.dealloca(buffer).wait(LIMIT)
 
 
-def test_a_failed_alloca_fails_its_users_m3(
-    queue: hal.Queue, make_semaphore: MakeSemaphore
-) -> None:
+def test_a_failed_alloca_fails_its_users_m3(queue, make_semaphore):
     """M3: what uses a buffer whose alloca failed fails with the same error; nothing else does."""
     wait, signal = make_semaphore(), make_semaphore()
     buffer = queue.alloca(64, wait=wait.at(1), signal=signal.at(1))
@@ -222,7 +196,7 @@ def test_a_failed_alloca_fails_its_users_m3(
     queue.dealloca(buffer).wait(LIMIT)
 
 
-def test_a_cancelled_alloca_m3(make_queue: MakeQueue, gate: hal.Semaphore) -> None:
+def test_a_cancelled_alloca_m3(make_queue, gate):
     """M3, Q6: an alloca that is not issued is cancelled with its queue, and its memory is free."""
     queue = make_queue()
     buffer = queue.alloca(1 << 16, wait=gate.at(1))
@@ -232,7 +206,7 @@ def test_a_cancelled_alloca_m3(make_queue: MakeQueue, gate: hal.Semaphore) -> No
         buffer.allocation.wait(LIMIT)
 
 
-def test_out_of_memory_in_order_m3(open_device: OpenDevice) -> None:
+def test_out_of_memory_in_order_m3(open_device):
     """M3, M1: an alloca that finds no memory fails with `OutOfMemoryError`, and then one does."""
     device = open_device(memory_limit="4M")
     held = device.allocate(3 << 20)
@@ -246,7 +220,7 @@ def test_out_of_memory_in_order_m3(open_device: OpenDevice) -> None:
     device.queue.dealloca(again).wait(LIMIT)
 
 
-def test_the_memory_goes_round_m3(device: hal.Device, queue: hal.Queue) -> None:
+def test_the_memory_goes_round_m3(device, queue):
     """M3: two hundred cycles of 256 KiB hold a few blocks only, whatever is in flight."""
     device.wait_idle(LIMIT)
     before = device.statistics(reset_peak=True).bytes_now
@@ -261,7 +235,7 @@ def test_the_memory_goes_round_m3(device: hal.Device, queue: hal.Queue) -> None:
     assert device.statistics().bytes_peak - before <= 32 << 18
 
 
-def test_what_is_dropped_is_given_back_m3(device: hal.Device, queue: hal.Queue) -> None:
+def test_what_is_dropped_is_given_back_m3(device, queue):
     """M3: a buffer of alloca that nobody names any more needs no dealloca."""
     before = device.statistics().allocations
     for _ in range(10):
@@ -280,7 +254,7 @@ BAD: dict[str, tuple[type[HalError], tuple[Any, ...], dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize("what", BAD)
-def test_bad_allocas_are_refused_m3(queue: hal.Queue, what: str) -> None:
+def test_bad_allocas_are_refused_m3(queue, what):
     """M3: what cannot be allocated raises during the call, and submits nothing."""
     kind, arguments, options = BAD[what]
     with pytest.raises(kind):
@@ -288,7 +262,7 @@ def test_bad_allocas_are_refused_m3(queue: hal.Queue, what: str) -> None:
     queue.wait_idle(LIMIT)
 
 
-def test_stream_ordered_allocation_or_not_m3(open_device: OpenDevice) -> None:
+def test_stream_ordered_allocation_or_not_m3(open_device):
     """M3: with ``async_allocations=true`` alloca does the same, with the feature and without."""
     device = open_device(async_allocations="true")
     queue, gate = device.queue, hal.create_semaphore()

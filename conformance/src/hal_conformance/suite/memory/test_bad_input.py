@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-import hal
 from hal.errors import ClosedError, InvalidArgumentError, OperationError, OutOfMemoryError
 from hal_conformance.suite.memory.scarcity import BIG, BLOCK, ROOM, allocation
 from hal_conformance.suite.support import LIMIT
@@ -14,9 +13,7 @@ pytestmark = pytest.mark.ordering
 
 @pytest.mark.parametrize("size", [ROOM + 1, 1 << 45, 1 << 62, 1 << 80])
 @pytest.mark.parametrize("memory", ["device", "host", "managed"])
-def test_more_than_there_can_be_is_refused_at_once_m3(
-    scarce: hal.Device, size: int, memory: str
-) -> None:
+def test_more_than_there_can_be_is_refused_at_once_m3(scarce, size, memory):
     """M3: a size beyond the limit, or the device, raises in the call, and submits nothing."""
     queue = scarce.queue
     before = scarce.statistics().allocations
@@ -26,9 +23,7 @@ def test_more_than_there_can_be_is_refused_at_once_m3(
     assert scarce.statistics().allocations == before
 
 
-def test_more_than_the_device_has_is_refused_at_once_m3(
-    device: hal.Device, queue: hal.Queue
-) -> None:
+def test_more_than_the_device_has_is_refused_at_once_m3(device, queue):
     """M3: without a limit it is the device's memory that counts."""
     total = next(heap.total for heap in device.heaps if heap.memory == "device")
     assert total is not None
@@ -37,9 +32,7 @@ def test_more_than_the_device_has_is_refused_at_once_m3(
 
 
 @pytest.mark.parametrize("elsewhere", [False, True], ids=["same queue", "another queue"])
-def test_an_alloca_that_waits_for_its_own_dealloca_m3(
-    queue: hal.Queue, second_queue: hal.Queue, semaphore: hal.Semaphore, *, elsewhere: bool
-) -> None:
+def test_an_alloca_that_waits_for_its_own_dealloca_m3(queue, second_queue, semaphore, *, elsewhere):
     """M3: the dealloca that would signal it is refused, and the buffer stays as it was."""
     buffer = queue.alloca(64, wait=semaphore.at(2))
     giver = second_queue if elsewhere else queue
@@ -52,9 +45,7 @@ def test_an_alloca_that_waits_for_its_own_dealloca_m3(
     assert semaphore.query() == 3
 
 
-def test_a_dealloca_may_signal_what_its_alloca_has_waited_for_m3(
-    queue: hal.Queue, semaphore: hal.Semaphore
-) -> None:
+def test_a_dealloca_may_signal_what_its_alloca_has_waited_for_m3(queue, semaphore):
     """M3: a lower value that has come, and a higher one that is to come, are no circle."""
     buffer = queue.alloca(64, wait=semaphore.at(1))
     semaphore.signal(1)
@@ -63,9 +54,7 @@ def test_a_dealloca_may_signal_what_its_alloca_has_waited_for_m3(
     assert semaphore.query() == 2
 
 
-def test_an_alloca_in_a_chain_of_one_semaphore_m3(
-    queue: hal.Queue, second_queue: hal.Queue, semaphore: hal.Semaphore, gate: hal.Semaphore
-) -> None:
+def test_an_alloca_in_a_chain_of_one_semaphore_m3(queue, second_queue, semaphore, gate):
     """M3: the alloca waits for what another one signals, and its dealloca signals the next."""
     second_queue.barrier(wait=gate.at(1), signal=semaphore.at(1))
     buffer = queue.alloca(64, wait=semaphore.at(1))
@@ -76,9 +65,7 @@ def test_an_alloca_in_a_chain_of_one_semaphore_m3(
     assert semaphore.query() == 2
 
 
-def test_a_second_dealloca_is_refused_m3(
-    queue: hal.Queue, second_queue: hal.Queue, gate: hal.Semaphore
-) -> None:
+def test_a_second_dealloca_is_refused_m3(queue, second_queue, gate):
     """M3: also while the first is pending, and on another queue."""
     buffer = queue.alloca(64)
     part = buffer.subspan(0, 0)
@@ -95,9 +82,7 @@ def test_a_second_dealloca_is_refused_m3(
         queue.dealloca(buffer)
 
 
-def test_a_dealloca_that_comes_before_the_alloca_fails_m3(
-    queue: hal.Queue, second_queue: hal.Queue, gate: hal.Semaphore
-) -> None:
+def test_a_dealloca_that_comes_before_the_alloca_fails_m3(queue, second_queue, gate):
     """M3: issued on another queue before the alloca was, it fails, and gives nothing back."""
     buffer = queue.alloca(64, wait=gate.at(1))
     filled = queue.fill(buffer, 1)
@@ -109,7 +94,7 @@ def test_a_dealloca_that_comes_before_the_alloca_fails_m3(
 
 
 @pytest.mark.parametrize("size", [BIG, BLOCK])
-def test_a_use_after_the_dealloca_is_refused_m3(scarce: hal.Device, size: int) -> None:
+def test_a_use_after_the_dealloca_is_refused_m3(scarce, size):
     """M3: whether or not its memory is somebody else's by then."""
     queue = scarce.queue
     buffer = queue.alloca(size)

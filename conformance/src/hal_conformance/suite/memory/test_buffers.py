@@ -20,7 +20,7 @@ from hal.errors import (
     OutOfMemoryError,
     UnimplementedError,
 )
-from hal_conformance.suite.support import LIMIT, OpenDevice, in_threads, pattern
+from hal_conformance.suite.support import LIMIT, in_threads, pattern
 
 SIZES = (0, 1, 2, 3, 255, 256, 257, 4096, (1 << 20) + 1)
 MEMORIES = ("device", "host", "managed")
@@ -29,9 +29,7 @@ DTYPES = ("u1", "i2", "<u4", "i8", "f2", "f4", "f8", "c16", "?")
 
 @pytest.mark.parametrize("memory", MEMORIES)
 @pytest.mark.parametrize("size", SIZES)
-def test_allocation_of_any_size_m1(
-    device: hal.Device, queue: hal.Queue, size: int, memory: str
-) -> None:
+def test_allocation_of_any_size_m1(device, queue, size, memory):
     """M1: each kind of memory comes in any size, zero and odd ones included, all of it usable."""
     buffer = device.allocate(size, memory=memory)
     assert (buffer.size, buffer.memory, buffer.device) == (size, memory, device)
@@ -41,7 +39,7 @@ def test_allocation_of_any_size_m1(
 
 
 @pytest.mark.parametrize("memory", MEMORIES)
-def test_allocations_are_aligned_and_apart_m1(device: hal.Device, memory: str) -> None:
+def test_allocations_are_aligned_and_apart_m1(device, memory):
     """M1: allocations are aligned to 256 bytes, and none overlaps another."""
     buffers = [device.allocate(size, memory=memory) for size in (1, 255, 256, 257, 1000)]
     assert all(buffer.address % 256 == 0 for buffer in buffers)
@@ -50,7 +48,7 @@ def test_allocations_are_aligned_and_apart_m1(device: hal.Device, memory: str) -
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_upload_keeps_type_and_shape_m1(device: hal.Device, dtype: str) -> None:
+def test_upload_keeps_type_and_shape_m1(device, dtype):
     """M1: `numpy` gives back what was uploaded, with its dtype and shape."""
     array = np.arange(24).reshape(2, 3, 4).astype(dtype)
     buffer = device.upload(array)
@@ -65,12 +63,12 @@ def test_upload_keeps_type_and_shape_m1(device: hal.Device, dtype: str) -> None:
     [np.arange(24).reshape(4, 6)[:, ::2], np.arange(24).reshape(4, 6).T, [1.5, 2.5], 7, []],
     ids=["strided", "transposed", "list", "number", "empty"],
 )
-def test_upload_takes_what_numpy_takes_m1(device: hal.Device, array: Any) -> None:  # noqa: ANN401
+def test_upload_takes_what_numpy_takes_m1(device, array):
     """M1: scattered arrays, lists, numbers and nothing at all can be uploaded."""
     assert np.array_equal(device.upload(array).numpy(timeout=LIMIT), np.asarray(array))
 
 
-def test_upload_copies_m1(device: hal.Device) -> None:
+def test_upload_copies_m1(device):
     """M1: the array may change as soon as `upload` has returned."""
     array = pattern(1 << 16)
     buffer = device.upload(array)
@@ -78,7 +76,7 @@ def test_upload_copies_m1(device: hal.Device) -> None:
     assert np.array_equal(buffer.numpy(timeout=LIMIT), pattern(1 << 16))
 
 
-def test_upload_is_ready_on_every_queue_m1(device: hal.Device, queue: hal.Queue) -> None:
+def test_upload_is_ready_on_every_queue_m1(device, queue):
     """M1: an uploaded buffer can be used on any queue without a wait."""
     for number in range(20):
         source, target = device.upload(pattern(1 << 16, number)), device.allocate(1 << 16)
@@ -87,14 +85,14 @@ def test_upload_is_ready_on_every_queue_m1(device: hal.Device, queue: hal.Queue)
 
 
 @pytest.mark.parametrize("dtype", ["<u2", "<f4", "u1"])
-def test_numpy_as_another_type_m1(device: hal.Device, dtype: str) -> None:
+def test_numpy_as_another_type_m1(device, dtype):
     """M1: with a dtype `numpy` gives the same bytes as that type, flat."""
     buffer = device.upload(pattern(64).reshape(8, 8))
     assert buffer.numpy(dtype, timeout=LIMIT).tobytes() == pattern(64).tobytes()
     assert buffer.numpy(dtype, timeout=LIMIT).shape == (64 // np.dtype(dtype).itemsize,)
 
 
-def test_numpy_waits_m1(device: hal.Device, queue: hal.Queue, gate: hal.Semaphore) -> None:
+def test_numpy_waits_m1(device, queue, gate):
     """M1: `numpy` copies after its waits, and keeps its time limit."""
     buffer = device.upload(pattern(64))
     filled = queue.fill(buffer, 9, wait=gate.at(1))
@@ -105,10 +103,10 @@ def test_numpy_waits_m1(device: hal.Device, queue: hal.Queue, gate: hal.Semaphor
     assert (buffer.numpy(wait=filled, timeout=LIMIT) == 9).all()
 
 
-def test_threads_upload_and_read_at_once_m1(device: hal.Device) -> None:
+def test_threads_upload_and_read_at_once_m1(device):
     """M1: each thread makes its own copies, small and large ones, while the others make theirs."""
 
-    def back_and_forth(size: int, seed: int) -> bool:
+    def back_and_forth(size, seed):
         data = np.resize(pattern(4099, seed), size)
         return all(np.array_equal(device.upload(data).numpy(timeout=LIMIT), data) for _ in range(3))
 
@@ -137,7 +135,7 @@ BAD_ALLOCATIONS: dict[str, tuple[type[Exception], tuple[Any, ...], dict[str, Any
 
 
 @pytest.mark.parametrize("what", BAD_ALLOCATIONS)
-def test_bad_allocations_are_refused_m1(device: hal.Device, what: str) -> None:
+def test_bad_allocations_are_refused_m1(device, what):
     """M1: what cannot be allocated raises, and nothing is."""
     kind, arguments, options = BAD_ALLOCATIONS[what]
     before = device.statistics().allocations
@@ -147,7 +145,7 @@ def test_bad_allocations_are_refused_m1(device: hal.Device, what: str) -> None:
 
 
 @pytest.mark.parametrize("size", [1 << 55, (1 << 62) + 1])
-def test_more_than_there_is_is_out_of_memory_m1(device: hal.Device, size: int) -> None:
+def test_more_than_there_is_is_out_of_memory_m1(device, size):
     """M1: an allocation that no device has room for raises `OutOfMemoryError`, a `MemoryError`."""
     with pytest.raises(OutOfMemoryError) as caught:
         device.allocate(size)
@@ -155,7 +153,7 @@ def test_more_than_there_is_is_out_of_memory_m1(device: hal.Device, size: int) -
     device.allocate(4096)  # and the device is fine
 
 
-def test_statistics_count_allocations_m1(open_device: OpenDevice) -> None:
+def test_statistics_count_allocations_m1(open_device):
     """M1: bytes and allocations rise, fall when buffers go, and the peak stays."""
     device = open_device()
     before = device.statistics()
@@ -173,9 +171,7 @@ def test_statistics_count_allocations_m1(open_device: OpenDevice) -> None:
 
 
 @pytest.mark.parametrize(("offset", "size"), [(0, 64), (0, 0), (64, 0), (1, 63), (17, 8)])
-def test_a_subspan_shares_the_memory_m2(
-    device: hal.Device, queue: hal.Queue, offset: int, size: int
-) -> None:
+def test_a_subspan_shares_the_memory_m2(device, queue, offset, size):
     """M2: what is written through a subspan is in the buffer, and nothing else changes."""
     buffer = device.upload(pattern(64))
     part = buffer.subspan(offset, size)
@@ -188,7 +184,7 @@ def test_a_subspan_shares_the_memory_m2(
     assert np.array_equal(buffer.numpy(timeout=LIMIT), expected)
 
 
-def test_a_subspan_of_a_subspan_m2(device: hal.Device, queue: hal.Queue) -> None:
+def test_a_subspan_of_a_subspan_m2(device, queue):
     """M2: offsets of nested subspans add up."""
     buffer = device.upload(np.zeros(16, np.uint8))
     inner = buffer.subspan(4, 8).subspan(4, 4)
@@ -197,14 +193,14 @@ def test_a_subspan_of_a_subspan_m2(device: hal.Device, queue: hal.Queue) -> None
 
 
 @pytest.mark.parametrize(("offset", "size"), [(0, 65), (65, 0), (60, 8), (-1, 4), (0, -4)])
-def test_a_subspan_outside_is_refused_m2(device: hal.Device, offset: int, size: int) -> None:
+def test_a_subspan_outside_is_refused_m2(device, offset, size):
     """M2: a subspan lies in its buffer."""
     buffer = device.allocate(64)
     with pytest.raises(InvalidArgumentError):
         buffer.subspan(offset, size)
 
 
-def test_a_subspan_of_another_type_m2(device: hal.Device) -> None:
+def test_a_subspan_of_another_type_m2(device):
     """M2: a subspan may be of another dtype, which divides its size."""
     buffer = device.upload(np.arange(16, dtype=np.uint8))
     part = buffer.subspan(4, 8, dtype="<u4")
@@ -214,7 +210,7 @@ def test_a_subspan_of_another_type_m2(device: hal.Device) -> None:
         buffer.subspan(4, 6, dtype="<u4")
 
 
-def test_a_subspan_outlives_its_buffer_m2(device: hal.Device, queue: hal.Queue) -> None:
+def test_a_subspan_outlives_its_buffer_m2(device, queue):
     """M2: closing or dropping the whole leaves its subspans usable."""
     whole = device.upload(pattern(256))
     part = whole.subspan(16, 16)
@@ -226,7 +222,7 @@ def test_a_subspan_outlives_its_buffer_m2(device: hal.Device, queue: hal.Queue) 
     assert (part.numpy(timeout=LIMIT) == 3).all()
 
 
-def test_views_of_other_types_m2(device: hal.Device, queue: hal.Queue) -> None:
+def test_views_of_other_types_m2(device, queue):
     """M2: `view` shares the memory, and takes its bytes for elements of another type."""
     buffer = device.upload(pattern(64).view("<u4").reshape(2, 8))
     whole, half, wide = buffer.view("f4"), buffer.view("<u2"), buffer.view("<u8")
@@ -241,7 +237,7 @@ def test_views_of_other_types_m2(device: hal.Device, queue: hal.Queue) -> None:
         wide.view("V12")
 
 
-def test_arrays_of_other_elements_are_refused_m1(device: hal.Device, queue: hal.Queue) -> None:
+def test_arrays_of_other_elements_are_refused_m1(device, queue):
     """M1: a transfer converts nothing; bytes, and integers of the same size, are taken."""
     buffer = device.upload(np.ones(4, np.float32))
     for dtype in (np.float64, np.int32, ">f4", np.complex64):
@@ -261,7 +257,7 @@ def test_arrays_of_other_elements_are_refused_m1(device: hal.Device, queue: hal.
 
 
 @pytest.mark.parametrize("memory", ["host", "managed"])
-def test_map_shows_the_memory_m2(device: hal.Device, queue: hal.Queue, memory: str) -> None:
+def test_map_shows_the_memory_m2(device, queue, memory):
     """M2: a view shows what the device wrote, and the device sees what is put into it."""
     buffer = device.allocate(4096, memory=memory)
     queue.update(buffer, pattern(4096)).wait(LIMIT)
@@ -276,9 +272,7 @@ def test_map_shows_the_memory_m2(device: hal.Device, queue: hal.Queue, memory: s
 
 
 @pytest.mark.parametrize("memory", MEMORIES)
-def test_reading_waits_for_what_was_submitted_m2(
-    device: hal.Device, queue: hal.Queue, memory: str
-) -> None:
+def test_reading_waits_for_what_was_submitted_m2(device, queue, memory):
     """M2: `numpy` and `map` show what the operations before them write, on whatever queue."""
     buffer = device.upload(pattern(1 << 16)) if memory == "device" else None
     buffer = buffer or device.allocate(1 << 16, memory=memory)
@@ -291,9 +285,7 @@ def test_reading_waits_for_what_was_submitted_m2(
             assert (buffer.map(timeout=LIMIT) == number + 100).all()
 
 
-def test_a_read_that_waits_for_nothing_m2(
-    device: hal.Device, queue: hal.Queue, gate: hal.Semaphore
-) -> None:
+def test_a_read_that_waits_for_nothing_m2(device, queue, gate):
     """M2: an empty wait list reads at once; without one a time-out says who is waited for."""
     buffer = device.upload(pattern(64))
     pending = queue.fill(buffer, 7, wait=gate.at(1))
@@ -307,7 +299,7 @@ def test_a_read_that_waits_for_nothing_m2(
 
 
 @pytest.mark.parametrize("memory", ["host", "managed"])
-def test_map_of_a_subspan_m2(device: hal.Device, memory: str) -> None:
+def test_map_of_a_subspan_m2(device, memory):
     """M2: a subspan's view shows its part, as its type."""
     buffer = device.allocate(64, memory=memory)
     buffer.map()[:] = pattern(64)
@@ -321,7 +313,7 @@ def test_map_of_a_subspan_m2(device: hal.Device, memory: str) -> None:
 @pytest.mark.parametrize("part", ["whole", "subspan"])
 @pytest.mark.parametrize("how", ["dropped", "closed"])
 @pytest.mark.parametrize("memory", ["host", "managed"])
-def test_a_view_keeps_its_memory_m2(device: hal.Device, memory: str, how: str, part: str) -> None:
+def test_a_view_keeps_its_memory_m2(device, memory, how, part):
     """M2: what a view shows is given to nobody else, whatever becomes of the buffer."""
     buffer = device.allocate(4096, memory=memory)
     shown = buffer if part == "whole" else buffer.subspan(64, 4096 - 64)
@@ -337,7 +329,7 @@ def test_a_view_keeps_its_memory_m2(device: hal.Device, memory: str, how: str, p
     assert np.array_equal(view, pattern(view.size))
 
 
-def test_device_memory_is_mapped_or_refused_m2(device: hal.Device) -> None:
+def test_device_memory_is_mapped_or_refused_m2(device):
     """M2: where device memory is not host-visible `map` raises, and says what to do."""
     buffer = device.allocate(64)
     if "host_visible_device_memory" in device.features:
@@ -347,13 +339,13 @@ def test_device_memory_is_mapped_or_refused_m2(device: hal.Device) -> None:
         buffer.map()
 
 
-def test_a_closed_buffer_refuses_use_m2(device: hal.Device, queue: hal.Queue) -> None:
+def test_a_closed_buffer_refuses_use_m2(device, queue):
     """M2: after `close`, which may be called twice, every use raises `ClosedError`."""
     buffer, other = device.allocate(64), device.allocate(64)
     buffer.close()
     buffer.close()
     assert buffer.closed
-    uses: list[Any] = [
+    uses = [
         buffer.numpy,
         buffer.map,
         lambda: buffer.subspan(0, 1),
@@ -372,7 +364,7 @@ def test_a_closed_buffer_refuses_use_m2(device: hal.Device, queue: hal.Queue) ->
     assert buffer.size == 64
 
 
-def test_buffers_say_what_they_are_m2(device: hal.Device) -> None:
+def test_buffers_say_what_they_are_m2(device):
     """M2: the repr tells type, shape and size, and that a buffer is closed."""
     buffer = device.upload(np.zeros((2, 3), np.float32))
     assert "float32" in repr(buffer)

@@ -3,26 +3,16 @@
 from __future__ import annotations
 
 import gc
-from typing import Any
 
 import numpy as np
 import pytest
 
 import hal
 from hal.errors import ArgumentTypeError, ClosedError, InvalidArgumentError
-from hal_conformance.suite.support import (
-    LIMIT,
-    MakeLatch,
-    MakeSemaphore,
-    assert_fails,
-    broken,
-    pattern,
-)
+from hal_conformance.suite.support import LIMIT, assert_fails, broken, pattern
 
 
-def test_after_dealloca_it_is_unusable_m3(
-    device: hal.Device, queue: hal.Queue, gate: hal.Semaphore
-) -> None:
+def test_after_dealloca_it_is_unusable_m3(device, queue, gate):
     """M3: from the submission of dealloca on buffer and parts raise; what was before goes on."""
     buffer, seen = queue.alloca(64), np.zeros(64, np.uint8)
     part, other = buffer.subspan(16, 16), device.allocate(64)
@@ -31,7 +21,7 @@ def test_after_dealloca_it_is_unusable_m3(
     read = queue.read(buffer, seen)
     ended = queue.dealloca(buffer)
     assert buffer.closed
-    uses: list[Any] = [
+    uses = [
         lambda: queue.fill(buffer, 1),
         lambda: queue.fill(part, 1),
         lambda: queue.copy(buffer, other),
@@ -52,9 +42,7 @@ def test_after_dealloca_it_is_unusable_m3(
     assert (seen == 7).all()
 
 
-def test_a_dealloca_keeps_the_memory_until_it_has_run_m3(
-    device: hal.Device, queue: hal.Queue, second_queue: hal.Queue, gate: hal.Semaphore
-) -> None:
+def test_a_dealloca_keeps_the_memory_until_it_has_run_m3(device, queue, second_queue, gate):
     """M3: memory that is to be given back is unusable at once, and nobody else's before that."""
     buffer = queue.alloca(4096)
     assert buffer.allocation is not None
@@ -73,9 +61,7 @@ def test_a_dealloca_keeps_the_memory_until_it_has_run_m3(
     freed.wait(LIMIT)
 
 
-def test_a_dealloca_whose_wait_fails_m3(
-    device: hal.Device, queue: hal.Queue, make_semaphore: MakeSemaphore
-) -> None:
+def test_a_dealloca_whose_wait_fails_m3(device, queue, make_semaphore):
     """M3, S5: it fails its signal with that error; the memory is given back all the same."""
     gc.collect()
     before = device.statistics().allocations
@@ -94,9 +80,7 @@ def test_a_dealloca_whose_wait_fails_m3(
     assert device.statistics().allocations <= before  # what a test before left may end, too
 
 
-def test_a_pending_use_holds_the_memory_m3(
-    device: hal.Device, queue: hal.Queue, second_queue: hal.Queue, make_latch: MakeLatch
-) -> None:
+def test_a_pending_use_holds_the_memory_m3(device, queue, second_queue, make_latch):
     """M3: memory that was given back is not used again while an operation still needs it."""
     buffer, target = queue.alloca(4096), device.upload(np.zeros(4096, np.uint8))
     queue.update(buffer, pattern(4096)).wait(LIMIT)
@@ -112,7 +96,7 @@ def test_a_pending_use_holds_the_memory_m3(
     assert np.array_equal(target.numpy(timeout=LIMIT), pattern(4096))
 
 
-def test_a_view_outlives_dealloca_m2(queue: hal.Queue) -> None:
+def test_a_view_outlives_dealloca_m2(queue):
     """M2: a view keeps the memory that was given back."""
     buffer = queue.alloca(4096, memory="host")
     queue.update(buffer, pattern(4096)).wait(LIMIT)
@@ -124,9 +108,7 @@ def test_a_view_outlives_dealloca_m2(queue: hal.Queue) -> None:
     assert np.array_equal(view, pattern(4096))
 
 
-def test_what_dealloca_refuses_m3(
-    device: hal.Device, second_device: hal.Device, queue: hal.Queue
-) -> None:
+def test_what_dealloca_refuses_m3(device, second_device, queue):
     """M3: only whole buffers of alloca, of this device, are given back."""
     buffer = queue.alloca(64)
     for wrong in (device.allocate(64), buffer.subspan(0, 32)):
@@ -135,6 +117,6 @@ def test_what_dealloca_refuses_m3(
     with pytest.raises(InvalidArgumentError):
         second_device.queue.dealloca(buffer)
     with pytest.raises(ArgumentTypeError):
-        queue.dealloca(None)  # type: ignore[arg-type]
+        queue.dealloca(None)
     queue.fill(buffer, 1).wait(LIMIT)
     queue.dealloca(buffer).wait(LIMIT)

@@ -15,14 +15,13 @@ from hal_conformance.suite.memory.scarcity import (
     BLOCK,
     ROOM,
     STAGING,
-    MakeHold,
     allocation,
     cycle,
     held,
     of_the_driver,
     until_issued,
 )
-from hal_conformance.suite.support import LIMIT, MakeQueue, OpenDevice, pattern
+from hal_conformance.suite.support import LIMIT, pattern
 
 FIGURES = ("bytes_now", "bytes_peak", "bytes_cached", "bytes_held", "allocations")
 KINDS = ("device", "host", "managed")
@@ -36,7 +35,7 @@ def figures(statistics: Any) -> dict[str, int]:  # noqa: ANN401 - of a device or
 # The limit
 
 
-def test_the_limit_counts_what_queues_allocate_m1(scarce: hal.Device) -> None:
+def test_the_limit_counts_what_queues_allocate_m1(scarce):
     """M1: allocas that are not given back fill the room as other allocations do."""
     queue = scarce.queue
     buffers = [queue.alloca(BLOCK) for _ in range(20)]
@@ -55,7 +54,7 @@ def test_the_limit_counts_what_queues_allocate_m1(scarce: hal.Device) -> None:
 
 
 @pytest.mark.parametrize("memory", KINDS)
-def test_the_limit_counts_every_kind_m1(scarce: hal.Device, memory: str) -> None:
+def test_the_limit_counts_every_kind_m1(scarce, memory):
     """M1: the kinds share the room, in whatever way their memory was allocated."""
     held = scarce.allocate(BIG, memory=memory)
     for other in KINDS:
@@ -66,7 +65,7 @@ def test_the_limit_counts_every_kind_m1(scarce: hal.Device, memory: str) -> None
     assert held.size == BIG
 
 
-def test_what_is_cached_makes_room_m1(scarce: hal.Device) -> None:
+def test_what_is_cached_makes_room_m1(scarce):
     """M1: what nobody uses, of either allocation, is given back before anything is refused."""
     queue = scarce.queue
     for _ in range(2):
@@ -77,7 +76,7 @@ def test_what_is_cached_makes_room_m1(scarce: hal.Device) -> None:
     assert held(scarce) <= ROOM
 
 
-def test_the_staging_ring_is_counted_m1(open_device: OpenDevice) -> None:
+def test_the_staging_ring_is_counted_m1(open_device):
     """M1: its bytes are part of the room, and statistics show them."""
     device = open_device(memory_limit=ROOM, staging=1 << 20)
     buffer = device.allocate(BIG - BLOCK)
@@ -98,9 +97,7 @@ def test_the_staging_ring_is_counted_m1(open_device: OpenDevice) -> None:
 # Statistics
 
 
-def test_bytes_now_are_those_between_issue_and_issue_m1(
-    scarce: hal.Device, gate: hal.Semaphore
-) -> None:
+def test_bytes_now_are_those_between_issue_and_issue_m1(scarce, gate):
     """M1: an alloca counts from its issue to the issue of its dealloca."""
     queue = scarce.queue
     before = scarce.statistics(reset_peak=True)
@@ -121,7 +118,7 @@ def test_bytes_now_are_those_between_issue_and_issue_m1(
 
 
 @pytest.mark.feature("kernels")
-def test_statistics_wait_for_no_work_m1(scarce: hal.Device, make_hold: MakeHold) -> None:
+def test_statistics_wait_for_no_work_m1(scarce, make_hold):
     """M1: they return while a kernel runs; what was given back behind it is not counted."""
     queue = scarce.queue
     buffer = queue.alloca(BLOCK)
@@ -136,7 +133,7 @@ def test_statistics_wait_for_no_work_m1(scarce: hal.Device, make_hold: MakeHold)
     assert hold.has_seen()
 
 
-def test_the_kinds_have_statistics_of_their_own_m1(scarce: hal.Device) -> None:
+def test_the_kinds_have_statistics_of_their_own_m1(scarce):
     """M1: three kinds, whose figures add up to the device's."""
     before = scarce.statistics()
     assert set(before.kinds) == set(KINDS)
@@ -163,7 +160,7 @@ def test_the_kinds_have_statistics_of_their_own_m1(scarce: hal.Device) -> None:
 # What trim frees
 
 
-def test_trim_frees_all_that_nobody_uses_m1(scarce: hal.Device, make_queue: MakeQueue) -> None:
+def test_trim_frees_all_that_nobody_uses_m1(scarce, make_queue):
     """M1: the cache, pools, and the staging ring; after it nothing is held."""
     queue, other = scarce.queue, make_queue(device=scarce)
     buffer = scarce.allocate(BLOCK)
@@ -190,7 +187,7 @@ def test_trim_frees_all_that_nobody_uses_m1(scarce: hal.Device, make_queue: Make
     assert STAGING < ROOM
 
 
-def test_trim_frees_the_events_of_a_burst_m1(scarce: hal.Device, gate: hal.Semaphore) -> None:
+def test_trim_frees_the_events_of_a_burst_m1(scarce, gate):
     """M1: events exist as many as are in flight, and none once trim has freed the idle ones."""
     queue, buffer = scarce.queue, scarce.allocate(64)
     queue.fill(buffer, 1).wait(LIMIT)
@@ -208,7 +205,7 @@ def test_trim_frees_the_events_of_a_burst_m1(scarce: hal.Device, gate: hal.Semap
 
 
 @pytest.mark.feature("graphs")
-def test_trim_frees_idle_graph_instances_m1(scarce: hal.Device) -> None:
+def test_trim_frees_idle_graph_instances_m1(scarce):
     """M1: instances that no execution uses go, and come back with the next execution."""
     queue, buffer = scarce.queue, scarce.upload(np.zeros(64, np.uint8))
     scarce.trim()
@@ -231,7 +228,7 @@ def test_trim_frees_idle_graph_instances_m1(scarce: hal.Device) -> None:
 
 
 @pytest.mark.feature("kernels")
-def test_trim_leaves_what_is_in_use_m1(scarce: hal.Device, make_hold: MakeHold) -> None:
+def test_trim_leaves_what_is_in_use_m1(scarce, make_hold):
     """M1: not what was given back behind a kernel that runs, nor its events."""
     queue, target = scarce.queue, scarce.upload(np.zeros(BLOCK, np.uint8))
     buffer = queue.alloca(BLOCK)

@@ -10,15 +10,8 @@ from numpy.typing import NDArray
 
 import hal
 from hal.errors import ArgumentTypeError, ClosedError, InvalidArgumentError, OutOfMemoryError
-from hal_conformance.suite.memory.scarcity import (
-    BIG,
-    BLOCK,
-    ROOM,
-    MakeHold,
-    give_back_behind,
-    until_issued,
-)
-from hal_conformance.suite.support import LIMIT, MakeLatch, MakeQueue, pattern
+from hal_conformance.suite.memory.scarcity import BIG, BLOCK, ROOM, give_back_behind, until_issued
+from hal_conformance.suite.support import LIMIT, pattern
 
 LOWERINGS = ("stream", pytest.param("graph", marks=pytest.mark.feature("graphs")))
 HAZARDS = ("manual", "auto")
@@ -62,13 +55,11 @@ def run_thrice(
 @lowerings
 @kinds_of_hazards
 @pytest.mark.parametrize("one_shot", [False, True], ids=["reusable", "one-shot"])
-def test_every_command_takes_a_temporary_m3(
-    device: hal.Device, queue: hal.Queue, lowering: str, hazards: str, *, one_shot: bool
-) -> None:
+def test_every_command_takes_a_temporary_m3(device, queue, lowering, hazards, *, one_shot):
     """M3: fill, update and copy, of all and of parts; what comes out is what was put in."""
     out = device.upload(np.zeros(3 * SIZE, np.uint8))
     options = {"command_buffer": lowering, "hazards": hazards, "one_shot": one_shot}
-    with device.record(**options) as recording:  # type: ignore[arg-type]
+    with device.record(**options) as recording:
         filled, updated = recording.alloca(SIZE), recording.alloca(SIZE)
         recording.fill(filled, 7)
         recording.update(updated, pattern(SIZE))
@@ -93,9 +84,7 @@ def test_every_command_takes_a_temporary_m3(
 @kernels
 @lowerings
 @kinds_of_hazards
-def test_kernels_take_a_temporary_m3(
-    device: hal.Device, queue: hal.Queue, program: hal.Executable, lowering: str, hazards: str
-) -> None:
+def test_kernels_take_a_temporary_m3(device, queue, program, lowering, hazards):
     """M3: as a pointer, with its type, and from an offset."""
     source, target = device.upload(np.arange(8, dtype=np.int32)), device.allocate(32, dtype="i4")
     with device.record(command_buffer=lowering, hazards=hazards) as recording:
@@ -119,7 +108,7 @@ def test_kernels_take_a_temporary_m3(
         assert target.numpy(timeout=LIMIT).tolist() == [2 * (3 * each + 1) for each in range(8)]
 
 
-def test_a_temporary_says_what_it_is_m3(device: hal.Device) -> None:
+def test_a_temporary_says_what_it_is_m3(device):
     """M3: its bytes and its type, as slots do."""
     with device.record() as recording:
         plain, typed = recording.alloca(SIZE), recording.alloca(SIZE, dtype=np.float32)
@@ -130,9 +119,7 @@ def test_a_temporary_says_what_it_is_m3(device: hal.Device) -> None:
 
 
 @lowerings
-def test_what_is_not_ended_ends_with_the_recording_m3(
-    scarce: hal.Device, queue: hal.Queue, lowering: str
-) -> None:
+def test_what_is_not_ended_ends_with_the_recording_m3(scarce, queue, lowering):
     """M3: no dealloca is needed, and none is missed: a thousandth of them would fill the room."""
     with scarce.record(command_buffer=lowering, slots=1) as recording:
         temporary = recording.alloca(BLOCK)
@@ -154,9 +141,7 @@ def test_what_is_not_ended_ends_with_the_recording_m3(
 
 @lowerings
 @kinds_of_hazards
-def test_lives_that_do_not_overlap_share_bytes_m3(
-    scarce: hal.Device, lowering: str, hazards: str
-) -> None:
+def test_lives_that_do_not_overlap_share_bytes_m3(scarce, lowering, hazards):
     """M3: four temporaries one after the other need the memory of one."""
     target = scarce.upload(np.zeros(4, np.uint8))
     before = scarce.statistics(reset_peak=True).bytes_now
@@ -176,7 +161,7 @@ def test_lives_that_do_not_overlap_share_bytes_m3(
 @pytest.mark.ordering
 @lowerings
 @kinds_of_hazards
-def test_places_follow_from_all_lives_m3(scarce: hal.Device, lowering: str, hazards: str) -> None:
+def test_places_follow_from_all_lives_m3(scarce, lowering, hazards):
     """M3: a small one that lives on keeps no later one from the bytes beside it."""
     unit = BLOCK
     out = scarce.upload(np.zeros(64, np.uint8))
@@ -202,9 +187,7 @@ def test_places_follow_from_all_lives_m3(scarce: hal.Device, lowering: str, haza
 @pytest.mark.ordering
 @lowerings
 @kinds_of_hazards
-def test_lives_that_overlap_share_nothing_m3(
-    scarce: hal.Device, lowering: str, hazards: str
-) -> None:
+def test_lives_that_overlap_share_nothing_m3(scarce, lowering, hazards):
     """M3: of temporaries without a barrier between their lives each keeps its bytes."""
     out = scarce.upload(np.zeros(6 * 16, np.uint8))
     with scarce.record(command_buffer=lowering, hazards=hazards) as recording:
@@ -223,9 +206,7 @@ def test_lives_that_overlap_share_nothing_m3(
 @pytest.mark.ordering
 @lowerings
 @kinds_of_hazards
-def test_without_a_barrier_nothing_is_shared_m3(
-    device: hal.Device, queue: hal.Queue, lowering: str, hazards: str
-) -> None:
+def test_without_a_barrier_nothing_is_shared_m3(device, queue, lowering, hazards):
     """M3: one that is ended and one that begins may still run side by side, in any order."""
     out = device.upload(np.zeros(16 * 64, np.uint8))
     with device.record(command_buffer=lowering, hazards=hazards) as recording:
@@ -247,14 +228,12 @@ def test_without_a_barrier_nothing_is_shared_m3(
 @pytest.mark.ordering
 @lowerings
 @kinds_of_hazards
-def test_shared_bytes_keep_their_content_m3(
-    device: hal.Device, queue: hal.Queue, lowering: str, hazards: str
-) -> None:
+def test_shared_bytes_keep_their_content_m3(device, queue, lowering, hazards):
     """M3: many temporaries of many sizes, some alive together: none has another's bytes."""
     numbers = np.random.default_rng(7)
     count = 24
     out = device.upload(np.zeros(count * 32, np.uint8))
-    live: list[tuple[int, Any]] = []
+    live = []
     with device.record(command_buffer=lowering, hazards=hazards) as recording:
         for number in range(count):
             temporary = recording.alloca(int(numbers.integers(32, 1 << 14)))
@@ -281,8 +260,8 @@ def test_shared_bytes_keep_their_content_m3(
 @kinds_of_hazards
 @pytest.mark.parametrize("count", [1, 3], ids=["one queue", "three queues"])
 def test_executions_in_flight_have_temporaries_of_their_own_m3(
-    device: hal.Device, make_queue: MakeQueue, lowering: str, hazards: str, count: int
-) -> None:
+    device, make_queue, lowering, hazards, count
+):
     """M3: one recording, many executions at once, each with bytes of its own in between."""
     queues = [make_queue(ordered=number != 2) for number in range(count)]
     recording = through(device, SIZE, command_buffer=lowering, hazards=hazards)
@@ -302,7 +281,7 @@ def test_executions_in_flight_have_temporaries_of_their_own_m3(
 
 
 @lowerings
-def test_executions_in_a_queue_use_one_block_m3(scarce: hal.Device, lowering: str) -> None:
+def test_executions_in_a_queue_use_one_block_m3(scarce, lowering):
     """M3: with room for one, twenty in a row go well, and the peak is that of one."""
     recording = through(scarce, BIG // 2, command_buffer=lowering)
     source, target = scarce.upload(pattern(64)), scarce.allocate(64)
@@ -323,9 +302,7 @@ def test_executions_in_a_queue_use_one_block_m3(scarce: hal.Device, lowering: st
 
 @kernels
 @lowerings
-def test_executions_behind_a_kernel_are_issued_m3(
-    scarce: hal.Device, make_hold: MakeHold, lowering: str
-) -> None:
+def test_executions_behind_a_kernel_are_issued_m3(scarce, make_hold, lowering):
     """M3: no host is between two executions: the driver has all of them."""
     queue = scarce.queue
     with scarce.record(slots=1, command_buffer=lowering) as recording:
@@ -346,9 +323,7 @@ def test_executions_behind_a_kernel_are_issued_m3(
 
 @kernels
 @lowerings
-def test_an_execution_starves_m3(
-    scarce: hal.Device, make_queue: MakeQueue, make_hold: MakeHold, lowering: str
-) -> None:
+def test_an_execution_starves_m3(scarce, make_queue, make_hold, lowering):
     """M3: as an alloca does: it stands in its queue until the memory is back, and then runs."""
     other = make_queue(device=scarce)
     out = scarce.upload(np.zeros(64, np.uint8))
@@ -368,9 +343,7 @@ def test_an_execution_starves_m3(
 
 @pytest.mark.ordering
 @lowerings
-def test_an_execution_without_memory_fails_m3(
-    scarce: hal.Device, make_latch: MakeLatch, lowering: str
-) -> None:
+def test_an_execution_without_memory_fails_m3(scarce, make_latch, lowering):
     """M3: nothing of it runs, its signals fail, and a later one runs."""
     queue, signal = scarce.queue, hal.create_semaphore()
     out = scarce.upload(np.zeros(64, np.uint8))
@@ -395,9 +368,7 @@ def test_an_execution_without_memory_fails_m3(
 # What is refused
 
 
-def test_what_recordings_refuse_m3(
-    device: hal.Device, second_device: hal.Device, queue: hal.Queue
-) -> None:
+def test_what_recordings_refuse_m3(device, second_device, queue):
     """M3: uses after the end, second ends, and temporaries of others."""
     target = device.allocate(64)
     with device.record(slots=1) as recording, device.record() as other:
@@ -407,13 +378,12 @@ def test_what_recordings_refuse_m3(
             other.fill(temporary, 1)
         with pytest.raises(InvalidArgumentError):
             other.dealloca(temporary)
-        wrong: Any
         for wrong in (target, recording.slots[0], part, None, 1):
             with pytest.raises((InvalidArgumentError, ArgumentTypeError)):
                 recording.dealloca(wrong)
         recording.fill(temporary, 1)
         recording.dealloca(temporary)
-        uses: list[Any] = [
+        uses = [
             lambda: recording.fill(temporary, 1),
             lambda: recording.copy(target, part, size=8),
             lambda: recording.dealloca(temporary),
@@ -422,14 +392,14 @@ def test_what_recordings_refuse_m3(
             with pytest.raises(ClosedError):
                 use()
     with pytest.raises(ArgumentTypeError):
-        queue.fill(temporary, 1)  # type: ignore[arg-type]
+        queue.fill(temporary, 1)
     with pytest.raises(InvalidArgumentError):
         recording.alloca(64)
     assert second_device is not device
 
 
 @pytest.mark.parametrize("size", [-1, 1.5, "4", True])
-def test_bad_sizes_of_temporaries_m3(device: hal.Device, size: Any) -> None:  # noqa: ANN401
+def test_bad_sizes_of_temporaries_m3(device, size):
     """M3: as those of any allocation."""
     with device.record() as recording:
         with pytest.raises((InvalidArgumentError, ArgumentTypeError)):
@@ -438,7 +408,7 @@ def test_bad_sizes_of_temporaries_m3(device: hal.Device, size: Any) -> None:  # 
             recording.alloca(6, dtype=np.float32)
 
 
-def test_a_temporary_of_nothing_m3(device: hal.Device, queue: hal.Queue) -> None:
+def test_a_temporary_of_nothing_m3(device, queue):
     """M3: zero bytes are a temporary, too, and a recording that only allocates runs."""
     with device.record() as recording:
         empty = recording.alloca(0)
@@ -448,7 +418,7 @@ def test_a_temporary_of_nothing_m3(device: hal.Device, queue: hal.Queue) -> None
     queue.execute(recording).wait(LIMIT)
 
 
-def test_temporaries_beyond_the_room_m3(scarce: hal.Device) -> None:
+def test_temporaries_beyond_the_room_m3(scarce):
     """M3: one that no device of this room can have is refused before anything is submitted."""
     with pytest.raises(OutOfMemoryError):  # noqa: PT012 - while it is recorded, or submitted
         with scarce.record() as recording:
@@ -466,7 +436,7 @@ def test_temporaries_beyond_the_room_m3(scarce: hal.Device) -> None:
 # Buffers of allocas in recordings
 
 
-def test_what_a_recording_holds_is_not_given_back_m3(device: hal.Device, queue: hal.Queue) -> None:
+def test_what_a_recording_holds_is_not_given_back_m3(device, queue):
     """M3: the error names the buffer or its use; once the recording is gone it may be."""
     buffer = queue.alloca(96)
     queue.fill(buffer, 1).wait(LIMIT)
@@ -481,7 +451,7 @@ def test_what_a_recording_holds_is_not_given_back_m3(device: hal.Device, queue: 
     queue.dealloca(buffer).wait(LIMIT)
 
 
-def test_a_recording_by_slot_holds_nothing_m3(device: hal.Device, queue: hal.Queue) -> None:
+def test_a_recording_by_slot_holds_nothing_m3(device, queue):
     """M3: a buffer that was only bound may be given back while the recording stays."""
     buffer = queue.alloca(96)
     with device.record(slots=1) as recording:

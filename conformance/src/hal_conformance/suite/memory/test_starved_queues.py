@@ -9,14 +9,8 @@ import pytest
 
 import hal
 from hal.errors import CancelledError, OperationError
-from hal_conformance.suite.memory.scarcity import (
-    BIG,
-    MakeHold,
-    allocation,
-    cycle,
-    give_back_behind,
-)
-from hal_conformance.suite.support import LIMIT, MakeQueue, MakeSemaphore, broken
+from hal_conformance.suite.memory.scarcity import BIG, allocation, cycle, give_back_behind
+from hal_conformance.suite.support import LIMIT, broken
 
 kernels = pytest.mark.feature("kernels")
 
@@ -25,9 +19,7 @@ HALF = 3 << 19
 
 
 @kernels
-def test_it_holds_up_its_queue_until_memory_is_back_m3(
-    scarce: hal.Device, make_queue: MakeQueue, make_hold: MakeHold
-) -> None:
+def test_it_holds_up_its_queue_until_memory_is_back_m3(scarce, make_queue, make_hold):
     """M3: it stands in its place, what follows it stands behind, and nothing else waits."""
     target = scarce.upload(np.zeros(64, np.uint8))
     other, third = make_queue(device=scarce), make_queue(device=scarce)
@@ -46,13 +38,7 @@ def test_it_holds_up_its_queue_until_memory_is_back_m3(
 
 @kernels
 @pytest.mark.parametrize("how", ["close", "drop", "dealloca", "view", "failed dealloca", "cancel"])
-def test_what_comes_back_first_is_taken_m3(
-    scarce: hal.Device,
-    make_queue: MakeQueue,
-    make_semaphore: MakeSemaphore,
-    make_hold: MakeHold,
-    how: str,
-) -> None:
+def test_what_comes_back_first_is_taken_m3(scarce, make_queue, make_semaphore, make_hold, how):
     """M3: a starved alloca is issued as soon as anybody gives enough back, in whatever way."""
     other, third, gate = make_queue(device=scarce), make_queue(device=scarce), make_semaphore()
     # Of one kind and size: a driver's own free may wait for the kernel.
@@ -93,9 +79,7 @@ def test_what_comes_back_first_is_taken_m3(
 
 
 @kernels
-def test_a_starved_alloca_in_an_unordered_queue_holds_up_nobody_m3(
-    scarce: hal.Device, make_queue: MakeQueue, make_hold: MakeHold
-) -> None:
+def test_a_starved_alloca_in_an_unordered_queue_holds_up_nobody_m3(scarce, make_queue, make_hold):
     """M3: what comes after it there does not wait for it, a smaller alloca neither."""
     unordered = make_queue(device=scarce, ordered=False)
     target = scarce.upload(np.zeros(64, np.uint8))

@@ -13,17 +13,11 @@ from hal_conformance.suite.memory.scarcity import (
     BIG,
     BLOCK,
     ROOM,
-    MakeHold,
     allocation,
     cycle,
     give_back_behind,
 )
-from hal_conformance.suite.support import (
-    LIMIT,
-    MakeLatch,
-    MakeQueue,
-    in_threads,
-)
+from hal_conformance.suite.support import LIMIT, in_threads
 
 kernels = pytest.mark.feature("kernels")
 
@@ -38,9 +32,7 @@ MIDDLE = 2 << 20
 
 
 @pytest.mark.ordering
-def test_it_waits_for_a_host_call_m3(
-    scarce: hal.Device, make_queue: MakeQueue, make_latch: MakeLatch
-) -> None:
+def test_it_waits_for_a_host_call_m3(scarce, make_queue, make_latch):
     """M3: what runs may be a host call, behind which the memory is given back."""
     queue, other = scarce.queue, make_queue(device=scarce)
     first = queue.alloca(BIG)
@@ -57,9 +49,7 @@ def test_it_waits_for_a_host_call_m3(
 
 
 @kernels
-def test_several_starve_and_each_has_its_turn_m3(
-    scarce: hal.Device, make_queue: MakeQueue, make_hold: MakeHold
-) -> None:
+def test_several_starve_and_each_has_its_turn_m3(scarce, make_queue, make_hold):
     """M3: three queues wait for one block, use it one after the other, and none is forgotten."""
     target = scarce.upload(np.zeros(3, np.uint8))
     hold = give_back_behind(make_hold, scarce.queue, BIG)
@@ -81,7 +71,7 @@ def test_several_starve_and_each_has_its_turn_m3(
 
 
 @pytest.mark.ordering
-def test_nobody_takes_the_memory_from_before_it_m3(scarce: hal.Device, gate: hal.Semaphore) -> None:
+def test_nobody_takes_the_memory_from_before_it_m3(scarce, gate):
     """M3: of two allocas in a queue the first has the memory that comes back, and the second none.
 
     Whatever the host does meanwhile: the second is submitted when the memory is back.
@@ -103,9 +93,7 @@ def test_nobody_takes_the_memory_from_before_it_m3(scarce: hal.Device, gate: hal
 
 @pytest.mark.ordering
 @pytest.mark.parametrize("ordered", [True, False], ids=["ordered", "unordered"])
-def test_the_one_that_runs_first_has_the_memory_m3(
-    scarce: hal.Device, make_queue: MakeQueue, semaphore: hal.Semaphore, *, ordered: bool
-) -> None:
+def test_the_one_that_runs_first_has_the_memory_m3(scarce, make_queue, semaphore, *, ordered):
     """M3: of two uses that a semaphore orders the later is submitted first, and takes nothing."""
     queue, other = scarce.queue, make_queue(device=scarce, ordered=ordered)
     size = ROOM * 40 // 64
@@ -118,7 +106,7 @@ def test_the_one_that_runs_first_has_the_memory_m3(
     assert (later.numpy(timeout=LIMIT) == 2).all()
 
 
-def test_a_pending_alloca_holds_nothing_m3(scarce: hal.Device, gate: hal.Semaphore) -> None:
+def test_a_pending_alloca_holds_nothing_m3(scarce, gate):
     """M3, M1: any number of allocas whose waits are open leave the memory to others."""
     queue = scarce.queue
     queue.barrier(wait=gate.at(1))
@@ -134,7 +122,7 @@ def test_a_pending_alloca_holds_nothing_m3(scarce: hal.Device, gate: hal.Semapho
 # When nothing gives enough back
 
 
-def test_it_fails_when_nothing_will_give_back_m3(scarce: hal.Device, make_queue: MakeQueue) -> None:
+def test_it_fails_when_nothing_will_give_back_m3(scarce, make_queue):
     """M3: on a device that rests it fails at once, what uses it fails, and the queue goes on."""
     queue = scarce.queue
     held = scarce.allocate(BIG)
@@ -151,9 +139,7 @@ def test_it_fails_when_nothing_will_give_back_m3(scarce: hal.Device, make_queue:
 
 
 @pytest.mark.ordering
-def test_it_fails_once_what_ran_gave_too_little_m3(
-    scarce: hal.Device, make_queue: MakeQueue, make_latch: MakeLatch
-) -> None:
+def test_it_fails_once_what_ran_gave_too_little_m3(scarce, make_queue, make_latch):
     """M3: it waits while something runs, and fails when that has ended without giving enough."""
     queue, other = scarce.queue, make_queue(device=scarce)
     held, small = scarce.allocate(HALF), queue.alloca(HALF)
@@ -170,7 +156,7 @@ def test_it_fails_once_what_ran_gave_too_little_m3(
 
 
 @pytest.mark.ordering
-def test_two_that_wait_for_each_other_m3(scarce: hal.Device, make_queue: MakeQueue) -> None:
+def test_two_that_wait_for_each_other_m3(scarce, make_queue):
     """M3: of two queues that hold what the other needs one fails, and the other goes on."""
     queues = [scarce.queue, make_queue(device=scarce)]
     held = [queue.alloca(HALF) for queue in queues]
@@ -193,7 +179,7 @@ def test_two_that_wait_for_each_other_m3(scarce: hal.Device, make_queue: MakeQue
     assert len(failed) == 1
 
 
-def test_the_error_names_what_holds_the_memory_m3(scarce: hal.Device) -> None:
+def test_the_error_names_what_holds_the_memory_m3(scarce):
     """M3: it says what was asked for, what is there, and which allocations are the largest."""
     queue = scarce.queue
     held = scarce.allocate(BIG)
@@ -214,9 +200,7 @@ def test_the_error_names_what_holds_the_memory_m3(scarce: hal.Device) -> None:
 
 
 @kernels
-def test_a_starved_alloca_is_cancelled_with_its_queue_m3(
-    scarce: hal.Device, make_queue: MakeQueue, make_hold: MakeHold
-) -> None:
+def test_a_starved_alloca_is_cancelled_with_its_queue_m3(scarce, make_queue, make_hold):
     """M3, Q6: it was not issued; another one that starves has the memory in its place."""
     closing, other = make_queue(device=scarce), make_queue(device=scarce)
     hold = give_back_behind(make_hold, scarce.queue, BIG)
@@ -232,9 +216,7 @@ def test_a_starved_alloca_is_cancelled_with_its_queue_m3(
 
 
 @pytest.mark.ordering
-def test_the_device_is_closed_while_one_starves_m3(
-    scarce: hal.Device, make_queue: MakeQueue, make_latch: MakeLatch
-) -> None:
+def test_the_device_is_closed_while_one_starves_m3(scarce, make_queue, make_latch):
     """M3, Q6: it is cancelled, or has its memory first; nothing is left behind."""
     other = make_queue(device=scarce)
     first = scarce.queue.alloca(BIG)
@@ -252,9 +234,7 @@ def test_the_device_is_closed_while_one_starves_m3(
 
 @pytest.mark.ordering
 @pytest.mark.parametrize("ordered", [True, False], ids=["ordered", "unordered"])
-def test_thousands_of_allocas_start_no_threads_m3(
-    scarce: hal.Device, make_queue: MakeQueue, gate: hal.Semaphore, *, ordered: bool
-) -> None:
+def test_thousands_of_allocas_start_no_threads_m3(scarce, make_queue, gate, *, ordered):
     """M3: allocas that wait for their turn, or for memory, are entries in a list and no threads."""
     queue = make_queue(device=scarce, ordered=ordered)
     before = threading.active_count()
@@ -275,9 +255,7 @@ def test_thousands_of_allocas_start_no_threads_m3(
     assert most <= before + 8
 
 
-def test_work_for_starved_queues_is_done_by_no_threads_m3(
-    scarce: hal.Device, make_queue: MakeQueue, make_latch: MakeLatch
-) -> None:
+def test_work_for_starved_queues_is_done_by_no_threads_m3(scarce, make_queue, make_latch):
     """M3: many queues starve at once, and one thread of ours serves them all."""
     first = scarce.queue.alloca(BIG)
     scarce.queue.fill(first, 1).wait(LIMIT)

@@ -18,7 +18,7 @@ from hal_conformance.suite.memory.scarcity import (
     held,
     until_issued,
 )
-from hal_conformance.suite.support import LIMIT, MakeLatch, MakeQueue, OpenDevice, pattern
+from hal_conformance.suite.support import LIMIT, pattern
 
 kernels = pytest.mark.feature("kernels")
 
@@ -28,9 +28,7 @@ from_dlpack: Any = np.from_dlpack
 
 @pytest.mark.ordering
 @pytest.mark.parametrize("behind", ["nothing", "a gate", "a host call"])
-def test_a_hundred_cycles_take_one_block_m3(
-    scarce: hal.Device, gate: hal.Semaphore, make_latch: MakeLatch, behind: str
-) -> None:
+def test_a_hundred_cycles_take_one_block_m3(scarce, gate, make_latch, behind):
     """M3: a hundred times alloca, fill, dealloca in one queue: none fails, and one block does."""
     queue = scarce.queue
     before = scarce.statistics(reset_peak=True).bytes_now
@@ -48,7 +46,7 @@ def test_a_hundred_cycles_take_one_block_m3(
 
 
 @kernels
-def test_one_block_goes_round_behind_a_kernel_m3(scarce: hal.Device, make_hold: MakeHold) -> None:
+def test_one_block_goes_round_behind_a_kernel_m3(scarce, make_hold):
     """M3: the driver gets all cycles while the first waits: the host has no part in it."""
     queue = scarce.queue
     hal.wait_all(cycle(queue, 64, 0), LIMIT)
@@ -63,9 +61,7 @@ def test_one_block_goes_round_behind_a_kernel_m3(scarce: hal.Device, make_hold: 
 
 
 @kernels
-def test_a_queue_that_waits_for_the_dealloca_has_the_memory_m3(
-    scarce: hal.Device, make_queue: MakeQueue, make_hold: MakeHold
-) -> None:
+def test_a_queue_that_waits_for_the_dealloca_has_the_memory_m3(scarce, make_queue, make_hold):
     """M3: no host comes between: with room for one, it is issued while the other still runs."""
     queue, other = scarce.queue, make_queue(device=scarce)
     first = queue.alloca(BIG)
@@ -84,8 +80,8 @@ def test_a_queue_that_waits_for_the_dealloca_has_the_memory_m3(
 
 @kernels
 def test_a_queue_that_has_waited_by_another_way_has_the_memory_m3(
-    scarce: hal.Device, make_queue: MakeQueue, make_hold: MakeHold, semaphore: hal.Semaphore
-) -> None:
+    scarce, make_queue, make_hold, semaphore
+):
     """M3: what counts is that its stream comes after the dealloca, by a later point of it, too."""
     queue, other = scarce.queue, make_queue(device=scarce)
     first = queue.alloca(BIG)
@@ -123,9 +119,7 @@ def outlasts(scarce: hal.Device, make_hold: MakeHold, *, user: hal.Queue, taker:
 
 
 @kernels
-def test_a_queue_that_does_not_wait_has_other_memory_m3(
-    scarce: hal.Device, make_queue: MakeQueue, make_hold: MakeHold
-) -> None:
+def test_a_queue_that_does_not_wait_has_other_memory_m3(scarce, make_queue, make_hold):
     """M3: what was given back behind running work is in use until that has ended."""
     outlasts(scarce, make_hold, user=scarce.queue, taker=make_queue(device=scarce))
 
@@ -134,17 +128,13 @@ def test_a_queue_that_does_not_wait_has_other_memory_m3(
 
 
 @kernels
-def test_a_use_on_another_queue_outlasts_the_dealloca_m3(
-    scarce: hal.Device, make_queue: MakeQueue, make_hold: MakeHold
-) -> None:
+def test_a_use_on_another_queue_outlasts_the_dealloca_m3(scarce, make_queue, make_hold):
     """M3: memory that another queue's running work reads is not given to the next alloca."""
     outlasts(scarce, make_hold, user=make_queue(device=scarce), taker=scarce.queue)
 
 
 @kernels
-def test_a_dealloca_that_waits_for_the_use_gives_back_in_order_m3(
-    scarce: hal.Device, make_queue: MakeQueue, make_hold: MakeHold
-) -> None:
+def test_a_dealloca_that_waits_for_the_use_gives_back_in_order_m3(scarce, make_queue, make_hold):
     """M3: with the other queue's use in its wait list, the dealloca needs no host either."""
     queue, other = scarce.queue, make_queue(device=scarce)
     first = queue.alloca(BIG)
@@ -161,9 +151,7 @@ def test_a_dealloca_that_waits_for_the_use_gives_back_in_order_m3(
 
 
 @pytest.mark.ordering
-def test_a_pending_use_on_another_queue_outlasts_the_dealloca_m3(
-    scarce: hal.Device, make_queue: MakeQueue, gate: hal.Semaphore
-) -> None:
+def test_a_pending_use_on_another_queue_outlasts_the_dealloca_m3(scarce, make_queue, gate):
     """M3: a use that was submitted before the dealloca, and is issued after it, has the memory."""
     queue, other = scarce.queue, make_queue(device=scarce)
     target = scarce.upload(np.zeros(BLOCK, np.uint8))
@@ -178,9 +166,7 @@ def test_a_pending_use_on_another_queue_outlasts_the_dealloca_m3(
 
 
 @pytest.mark.feature("peer_access")
-def test_a_use_of_another_device_outlasts_the_dealloca_m3(
-    scarce: hal.Device, open_device: OpenDevice, gate: hal.Semaphore
-) -> None:
+def test_a_use_of_another_device_outlasts_the_dealloca_m3(scarce, open_device, gate):
     """M3: so does a copy that another device's queue makes."""
     guest, queue = open_device(), scarce.queue
     first, target = queue.alloca(BLOCK), guest.upload(np.zeros(BLOCK, np.uint8))
@@ -194,7 +180,7 @@ def test_a_use_of_another_device_outlasts_the_dealloca_m3(
 
 
 @pytest.mark.parametrize("export", ["map", "dlpack"])
-def test_what_the_host_sees_outlasts_the_dealloca_m2(scarce: hal.Device, export: str) -> None:
+def test_what_the_host_sees_outlasts_the_dealloca_m2(scarce, export):
     """M2, M3: a view, or a tensor over it, keeps the memory, which comes back with its end."""
     queue = scarce.queue
     first = queue.alloca(BIG, memory="host")
@@ -213,7 +199,7 @@ def test_what_the_host_sees_outlasts_the_dealloca_m2(scarce: hal.Device, export:
 
 
 @pytest.mark.ordering
-def test_blocks_are_split_and_merged_m3(scarce: hal.Device) -> None:
+def test_blocks_are_split_and_merged_m3(scarce):
     """M3: what one alloca had is several others', and theirs together one's again."""
     queue, submitted = scarce.queue, []
     out = scarce.upload(np.zeros(6 * 3, np.uint8))
@@ -232,16 +218,16 @@ def test_blocks_are_split_and_merged_m3(scarce: hal.Device) -> None:
 
 
 @pytest.mark.ordering
-def test_contents_are_never_mixed_m3(scarce: hal.Device, make_queue: MakeQueue) -> None:
+def test_contents_are_never_mixed_m3(scarce, make_queue):
     """M3: temporaries of all sizes on three queues, three at a time in each, keep their bytes."""
     rounds, width = 40, 64
     queues = [scarce.queue, make_queue(device=scarce), make_queue(device=scarce, ordered=False)]
     out = scarce.upload(np.zeros(3 * rounds * width, np.uint8))
-    last: list[hal.Submission] = []
+    last = []
     numbers = np.random.default_rng(1)
     live: list[list[tuple[int, hal.Buffer, hal.Submission]]] = [[], [], []]
 
-    def end(which: int) -> None:
+    def end(which):
         number, buffer, filled = live[which].pop(0)
         place = (number * 3 + which) * width
         queue = queues[which]

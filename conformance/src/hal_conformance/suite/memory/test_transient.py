@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import hal
-from hal_conformance.suite.support import LIMIT, MakeSemaphore, pattern
+from hal_conformance.suite.support import LIMIT, pattern
 
 pytestmark = pytest.mark.ordering
 
@@ -16,9 +16,7 @@ LOWERINGS = ("stream", pytest.param("graph", marks=pytest.mark.feature("graphs")
 @pytest.mark.parametrize("lowering", LOWERINGS)
 @pytest.mark.parametrize(("value", "dtype"), [(0xDEADCAFE, "<u4"), (0xAB, "u1")])
 @pytest.mark.parametrize(("offset", "size"), [(0, 1024), (64, 128)])
-def test_fills_of_a_transient_buffer_m3(
-    queue: hal.Queue, value: int, dtype: str, offset: int, size: int, lowering: str
-) -> None:
+def test_fills_of_a_transient_buffer_m3(queue, value, dtype, offset, size, lowering):
     """M3: alloca, a recorded fill of all or of a part, a read and dealloca, in a chain."""
     with queue.device.record(slots=[(dtype, 1024)], command_buffer=lowering) as recording:
         recording.fill(recording.slots[0], value, offset=offset, size=size)
@@ -33,9 +31,7 @@ def test_fills_of_a_transient_buffer_m3(
 
 
 @pytest.mark.parametrize("lowering", LOWERINGS)
-def test_copies_to_and_from_a_transient_buffer_m3(
-    device: hal.Device, queue: hal.Queue, lowering: str
-) -> None:
+def test_copies_to_and_from_a_transient_buffer_m3(device, queue, lowering):
     """M3: one recorded copy, into a transient buffer and then out of it."""
     source, target = device.upload(pattern(256)), device.upload(np.zeros(256, np.uint8))
     with device.record(slots=2, command_buffer=lowering) as recording:
@@ -48,9 +44,7 @@ def test_copies_to_and_from_a_transient_buffer_m3(
 
 
 @pytest.mark.parametrize("lowering", LOWERINGS)
-def test_a_fill_and_a_copy_in_one_recording_m3(
-    device: hal.Device, queue: hal.Queue, lowering: str
-) -> None:
+def test_a_fill_and_a_copy_in_one_recording_m3(device, queue, lowering):
     """M3: a transient buffer is filled, and after a barrier copied, by one execution."""
     target = device.upload(np.zeros(4096, np.uint8))
     with device.record(slots=1, command_buffer=lowering) as recording:
@@ -64,7 +58,7 @@ def test_a_fill_and_a_copy_in_one_recording_m3(
 
 
 @pytest.mark.parametrize("lowering", LOWERINGS)
-def test_an_update_of_a_transient_buffer_m3(queue: hal.Queue, lowering: str) -> None:
+def test_an_update_of_a_transient_buffer_m3(queue, lowering):
     """M3: recorded bytes land in whatever transient buffer is bound."""
     with queue.device.record(slots=1, command_buffer=lowering) as recording:
         recording.update(recording.slots[0], pattern(64), offset=8)
@@ -81,9 +75,7 @@ def test_an_update_of_a_transient_buffer_m3(queue: hal.Queue, lowering: str) -> 
 
 @pytest.mark.feature("kernels")
 @pytest.mark.parametrize("lowering", LOWERINGS)
-def test_a_transient_input_m3(
-    device: hal.Device, queue: hal.Queue, program: hal.Executable, lowering: str
-) -> None:
+def test_a_transient_input_m3(device, queue, program, lowering):
     """M3: [5, 10, 15, 20] in a transient buffer, times 4 plus 1 is [21, 41, 61, 81]."""
     target = device.upload(np.zeros(4, np.int32))
     with device.record(slots=2, command_buffer=lowering) as recording:
@@ -100,13 +92,7 @@ def test_a_transient_input_m3(
 
 @pytest.mark.feature("kernels")
 @pytest.mark.parametrize("lowering", LOWERINGS)
-def test_alloca_execute_dealloca_cycles_m3(
-    queue: hal.Queue,
-    second_queue: hal.Queue,
-    program: hal.Executable,
-    make_semaphore: MakeSemaphore,
-    lowering: str,
-) -> None:
+def test_alloca_execute_dealloca_cycles_m3(queue, second_queue, program, make_semaphore, lowering):
     """M3: three times alloca, execute, read and dealloca, ordered by semaphores on two queues."""
     with queue.device.record(slots=1, command_buffer=lowering) as recording:
         arguments = (recording.slots[0], 16, 1)
@@ -125,9 +111,7 @@ def test_alloca_execute_dealloca_cycles_m3(
 
 
 @pytest.mark.parametrize("lowering", LOWERINGS)
-def test_two_chains_side_by_side_m3(
-    queue: hal.Queue, second_queue: hal.Queue, make_semaphore: MakeSemaphore, lowering: str
-) -> None:
+def test_two_chains_side_by_side_m3(queue, second_queue, make_semaphore, lowering):
     """M3: two chains of alloca, execute and dealloca on two queues, with no host wait between."""
     with queue.device.record(slots=1, command_buffer=lowering) as recording:
         recording.update(recording.slots[0], pattern(4096))

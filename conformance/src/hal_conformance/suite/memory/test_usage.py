@@ -11,7 +11,7 @@ import pytest
 import hal
 from hal import BufferUsage
 from hal.errors import ArgumentTypeError, HalError, InvalidArgumentError
-from hal_conformance.suite.support import LIMIT, OpenDevice, pattern
+from hal_conformance.suite.support import LIMIT, pattern
 
 MEMORIES = ("device", "host", "managed")
 
@@ -31,7 +31,7 @@ USES: dict[str, tuple[BufferUsage, str, Any]] = {
 
 
 @pytest.mark.parametrize("use", USES)
-def test_usage_is_kept_m1(device: hal.Device, queue: hal.Queue, use: str) -> None:
+def test_usage_is_kept_m1(device, queue, use):
     """M1: an operation takes a buffer with the usage that it needs, and refuses all others."""
     needed, _, operation = USES[use]
     other = device.allocate(64)
@@ -46,7 +46,7 @@ def test_usage_is_kept_m1(device: hal.Device, queue: hal.Queue, use: str) -> Non
 
 
 @pytest.mark.parametrize("use", USES)
-def test_access_is_kept_m1(device: hal.Device, queue: hal.Queue, use: str) -> None:
+def test_access_is_kept_m1(device, queue, use):
     """M1: nothing writes to a buffer of access "read", and nothing reads one of access "write"."""
     _, needed, operation = USES[use]
     other = device.allocate(64)
@@ -59,7 +59,7 @@ def test_access_is_kept_m1(device: hal.Device, queue: hal.Queue, use: str) -> No
 
 
 @pytest.mark.parametrize("use", ["fill", "update", "copy to", "copy from"])
-def test_usage_is_kept_by_recordings_m1(device: hal.Device, queue: hal.Queue, use: str) -> None:
+def test_usage_is_kept_by_recordings_m1(device, queue, use):
     """M1: a recording refuses the same, directly while it is recorded, by slot when it is bound."""
     needed, _, operation = USES[use]
     other, wrong = device.allocate(64), device.allocate(64, usage=BufferUsage.ALL & ~needed)
@@ -74,13 +74,11 @@ def test_usage_is_kept_by_recordings_m1(device: hal.Device, queue: hal.Queue, us
 
 
 @pytest.mark.feature("kernels")
-def test_usage_is_kept_by_dispatches_m1(
-    device: hal.Device, queue: hal.Queue, program: hal.Executable
-) -> None:
+def test_usage_is_kept_by_dispatches_m1(device, queue, program):
     """M1: kernels take buffers for dispatch, and write to none of access "read"."""
     out = device.allocate(16)
     wrong = device.allocate(16, usage=BufferUsage.TRANSFER_SOURCE | BufferUsage.TRANSFER_TARGET)
-    kernel: Any = {"kernel": program["negate"], "grid": 1, "block": 4}
+    kernel = {"kernel": program["negate"], "grid": 1, "block": 4}
     for arguments in ((wrong, out), (out, wrong)):
         with pytest.raises(InvalidArgumentError, match="DISPATCH"):
             queue.dispatch(**kernel, args=arguments)
@@ -90,9 +88,8 @@ def test_usage_is_kept_by_dispatches_m1(
     queue.dispatch(**kernel, args=(read_only, out)).wait(LIMIT)
 
 
-def test_maps_keep_usage_and_access_m1(device: hal.Device) -> None:
+def test_maps_keep_usage_and_access_m1(device):
     """M1: what was allocated without mapping, or without that access, is not mapped."""
-    hidden: Any
     for hidden in ({"usage": BufferUsage.ALL & ~BufferUsage.TRANSFER_SOURCE}, {"access": "write"}):
         with pytest.raises(InvalidArgumentError):
             device.allocate(64, **hidden).numpy()
@@ -112,7 +109,7 @@ def test_maps_keep_usage_and_access_m1(device: hal.Device) -> None:
 
 
 @pytest.mark.parametrize("memory", ["host", "managed"])
-def test_maps_are_for_what_was_said_m2(device: hal.Device, memory: str) -> None:
+def test_maps_are_for_what_was_said_m2(device, memory):
     """M2: a view to read is read-only, and one to write is not."""
     buffer = device.allocate(64, memory=memory)
     buffer.map("discard")[:] = pattern(64)
@@ -139,7 +136,7 @@ BAD: dict[str, tuple[type[HalError], dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize("what", BAD)
-def test_bad_usages_are_refused_m1(device: hal.Device, what: str) -> None:
+def test_bad_usages_are_refused_m1(device, what):
     """M1: a usage or an access that there is not raises, in `allocate` and in a query."""
     kind, options = BAD[what]
     with pytest.raises(kind):
@@ -148,7 +145,7 @@ def test_bad_usages_are_refused_m1(device: hal.Device, what: str) -> None:
         device.query_memory(**options)
 
 
-def test_heaps_describe_all_memory_m1(device: hal.Device) -> None:
+def test_heaps_describe_all_memory_m1(device):
     """M1: each kind of memory has a heap, whose numbers make sense and whose promises hold."""
     heaps = {heap.memory: heap for heap in device.heaps}
     assert set(heaps) == set(MEMORIES)
@@ -169,7 +166,7 @@ def test_heaps_describe_all_memory_m1(device: hal.Device) -> None:
 
 
 @pytest.mark.parametrize("memory", MEMORIES)
-def test_queries_are_right_m1(device: hal.Device, memory: str) -> None:
+def test_queries_are_right_m1(device, memory):
     """M1: what a query says can be done can be done; transfers and dispatches always can."""
     usage = BufferUsage.TRANSFER_SOURCE | BufferUsage.TRANSFER_TARGET | BufferUsage.DISPATCH
     answer = device.query_memory(memory=memory, usage=usage, size=1024)
@@ -186,7 +183,7 @@ def test_queries_are_right_m1(device: hal.Device, memory: str) -> None:
     assert mapped.mappable == heap.host_visible
 
 
-def test_a_query_says_why_not_m1(device: hal.Device) -> None:
+def test_a_query_says_why_not_m1(device):
     """M1: more than there can be is not allocatable, with a reason, and nothing is allocated."""
     before = device.statistics().allocations
     answer = device.query_memory(size=1 << 60)
@@ -196,10 +193,10 @@ def test_a_query_says_why_not_m1(device: hal.Device) -> None:
     assert device.statistics().allocations == before
     for size, kind in ((-1, InvalidArgumentError), ("1", ArgumentTypeError)):
         with pytest.raises(kind):
-            device.query_memory(size=size)  # type: ignore[arg-type]
+            device.query_memory(size=size)
 
 
-def test_the_peak_starts_again_m1(open_device: OpenDevice) -> None:
+def test_the_peak_starts_again_m1(open_device):
     """M1: `reset_peak` makes the peak what is allocated now."""
     device = open_device()
     held = device.allocate(1 << 12)
@@ -213,7 +210,7 @@ def test_the_peak_starts_again_m1(open_device: OpenDevice) -> None:
     held.close()
 
 
-def test_trim_gives_back_what_nobody_uses_m1(open_device: OpenDevice) -> None:
+def test_trim_gives_back_what_nobody_uses_m1(open_device):
     """M1: `trim` frees cached memory down to what is to be kept, and nothing that is in use."""
     device = open_device()
     held = device.upload(pattern(1 << 16))
@@ -235,7 +232,7 @@ def test_trim_gives_back_what_nobody_uses_m1(open_device: OpenDevice) -> None:
         device.trim(-1)
 
 
-def test_the_memory_limit_holds_m1(open_device: OpenDevice) -> None:
+def test_the_memory_limit_holds_m1(open_device):
     """M1: beyond `memory_limit` allocations are out of memory, until something is let go."""
     device = open_device(memory_limit="4M")
     held = device.allocate(3 << 20)
@@ -246,7 +243,7 @@ def test_the_memory_limit_holds_m1(open_device: OpenDevice) -> None:
     device.queue.fill(again, 1).wait(LIMIT)
 
 
-def test_memory_of_unended_work_is_waited_for_m1(open_device: OpenDevice) -> None:
+def test_memory_of_unended_work_is_waited_for_m1(open_device):
     """M1: an allocation at the limit first retires finished work and frees what that used."""
     device = open_device(memory_limit="4M")
     for number in range(20):
@@ -258,9 +255,7 @@ def test_memory_of_unended_work_is_waited_for_m1(open_device: OpenDevice) -> Non
 
 
 @pytest.mark.parametrize("size", [1 << 16, (1 << 16) + 1, (1 << 20) + 3, (5 << 20) + 7])
-def test_large_host_copies_are_submitted_at_once_q1(
-    device: hal.Device, queue: hal.Queue, gate: hal.Semaphore, size: int
-) -> None:
+def test_large_host_copies_are_submitted_at_once_q1(device, queue, gate, size):
     """Q1, M1: writes and reads of ordinary host memory return with their wait open, at any size.
 
     And arrive, whether the device copies such memory itself or through a ring

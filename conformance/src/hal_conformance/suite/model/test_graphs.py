@@ -13,7 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_stat
 
 import hal
 from hal.errors import HalError, InvalidArgumentError, OperationError
-from hal_conformance.suite.support import LIMIT, OpenDevice
+from hal_conformance.suite.support import LIMIT
 
 GATES: Final = 4
 SLOTS: Final = 64
@@ -188,9 +188,7 @@ class Graphs(RuleBasedStateMachine):
 
 
 @pytest.mark.parametrize("options", [{}, {"max_in_flight": 2}], ids=["all", "two in flight"])
-def test_random_graphs_against_a_model_s2_s5(
-    open_device: OpenDevice, options: dict[str, int]
-) -> None:
+def test_random_graphs_against_a_model_s2_s5(open_device, options):
     """S2, S5, Q2: 100 random programs of up to 40 steps end as a plain model says.
 
     Once more on a device that lets two operations be in flight, so that they stand in backlogs.

@@ -11,12 +11,9 @@ import pytest
 from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis.stateful import run_state_machine_as_test
 
-import hal
-from hal_conformance.bench import Bench
 from hal_conformance.session import TIME_LIMIT
 from hal_conformance.suite.model.machine import Machine
 from hal_conformance.suite.model.stage import Record, Stage
-from hal_conformance.suite.support import OpenDevice
 
 PROGRAMS: Final = int(os.environ.get("HAL_CONFORMANCE_PROGRAMS", "0"))
 """How many programs are run; 0 is as many as the suite has time for."""
@@ -37,7 +34,7 @@ class TimeIsUp(BaseException):
 
 
 @pytest.mark.timeout(0 if PROGRAMS else TIME_LIMIT)
-def test_random_programs_against_a_model_s5(bench: Bench, open_device: OpenDevice) -> None:
+def test_random_programs_against_a_model_s5(bench, open_device):
     """S5, with S1 to S8, Q1 to Q6, C1 to C5 and M1 to M3: random programs end as a model says.
 
     A program creates, signals and fails semaphores, waits for them and is called
@@ -46,7 +43,7 @@ def test_random_programs_against_a_model_s5(bench: Bench, open_device: OpenDevic
     byte, value, failure and state is the model's.
     """
 
-    def find_kernel(device: hal.Device) -> hal.Kernel | None:
+    def find_kernel(device):
         return bench.program(device)["mix"] if "kernels" in bench.features() else None
 
     for options in ({}, {"max_in_flight": 2}):  # the second half stands in backlogs

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hal_conformance.session import TIME_LIMIT
 from hal_conformance.suite.memory.scarcity import POOLS
 from hal_conformance.suite.model.short_programs import LENGTH, OUT, SLACK, TOTAL, Script, settle
-from hal_conformance.suite.support import LIMIT, OpenDevice
+from hal_conformance.suite.support import LIMIT
 
 PROGRAMS: Final = int(os.environ.get("HAL_CONFORMANCE_PROGRAMS", "0"))
 SEED: Final = int(os.environ.get("HAL_CONFORMANCE_SEED", "0"))
@@ -24,7 +24,7 @@ BUDGET: Final = 0.09 * TIME_LIMIT
 
 @pytest.mark.timeout(0 if PROGRAMS else TIME_LIMIT)
 @pytest.mark.parametrize("pool", POOLS)
-def test_random_programs_short_of_memory_m3(open_device: OpenDevice, pool: str) -> None:
+def test_random_programs_short_of_memory_m3(open_device, pool):
     """M3, M1: allocas, uses, deallocas and recorded temporaries on three queues.
 
     One finds no memory only where that may be, by what holds it and what could give
@@ -50,7 +50,7 @@ def test_random_programs_short_of_memory_m3(open_device: OpenDevice, pool: str) 
         how=st.integers(0, 255),
         drawn=st.lists(st.binary(min_size=5, max_size=5), min_size=1, max_size=LENGTH),
     )
-    def run(how: int, drawn: list[bytes]) -> None:
+    def run(how, drawn):
         if not PROGRAMS and time.monotonic() > until:
             return
         device.queue.fill(out, 0).wait(LIMIT)

@@ -5,14 +5,7 @@ from __future__ import annotations
 import pytest
 
 import hal
-from hal_conformance.suite.support import (
-    LIMIT,
-    OPERATIONS,
-    MakeQueue,
-    MakeSemaphore,
-    Operations,
-    in_threads,
-)
+from hal_conformance.suite.support import LIMIT, OPERATIONS, MakeQueue, in_threads
 
 pytestmark = pytest.mark.ordering
 
@@ -28,16 +21,14 @@ def pair(request: pytest.FixtureRequest, make_queue: MakeQueue) -> tuple[hal.Que
     return make_queue(), make_queue()
 
 
-def test_a_barrier_without_waits_signals_s2(queue: hal.Queue, semaphore: hal.Semaphore) -> None:
+def test_a_barrier_without_waits_signals_s2(queue, semaphore):
     """S2: a barrier without waits signals."""
     queue.barrier(signal=semaphore.at(1))
     semaphore.wait(1, LIMIT)
     assert semaphore.query() == 1
 
 
-def test_an_empty_recording_signals_s2(
-    device: hal.Device, queue: hal.Queue, semaphore: hal.Semaphore
-) -> None:
+def test_an_empty_recording_signals_s2(device, queue, semaphore):
     """S2: the execution of a recording without commands signals."""
     with device.record() as commands:
         pass
@@ -47,9 +38,7 @@ def test_an_empty_recording_signals_s2(
 
 
 @pytest.mark.parametrize("kind", OPERATIONS)
-def test_wait_and_signal_of_each_operation_s2(
-    queue: hal.Queue, make_semaphore: MakeSemaphore, operations: Operations, kind: str
-) -> None:
+def test_wait_and_signal_of_each_operation_s2(queue, make_semaphore, operations, kind):
     """S2: w@1 to s@101, with s at 100: nothing moves before the host signals w."""
     wait, signal = make_semaphore(), make_semaphore(100)
     operations.submit(kind, queue, wait=wait.at(1), signal=signal.at(101))
@@ -60,7 +49,7 @@ def test_wait_and_signal_of_each_operation_s2(
     assert signal.query() == 101
 
 
-def test_many_waits_and_signals_s2(queue: hal.Queue, make_semaphore: MakeSemaphore) -> None:
+def test_many_waits_and_signals_s2(queue, make_semaphore):
     """S2: {w1, w2} to {s1, s2}: both are signalled once both waits are met."""
     w1, w2, s1, s2 = (make_semaphore() for _ in range(4))
     queue.barrier(wait=[w1.at(1), w2.at(1)], signal=[s1.at(1), s2.at(1)])
@@ -70,9 +59,7 @@ def test_many_waits_and_signals_s2(queue: hal.Queue, make_semaphore: MakeSemapho
     hal.wait_all([s1.at(1), s2.at(1)], LIMIT)
 
 
-def test_wait_before_signal_across_queues_s2(
-    pair: tuple[hal.Queue, hal.Queue], make_semaphore: MakeSemaphore
-) -> None:
+def test_wait_before_signal_across_queues_s2(pair, make_semaphore):
     """S2: the consumer is submitted before its producer, on another queue."""
     produced, consumed = make_semaphore(), make_semaphore()
     pair[1].barrier(wait=produced.at(1), signal=consumed.at(1))
@@ -82,9 +69,7 @@ def test_wait_before_signal_across_queues_s2(
 
 
 @pytest.mark.parametrize("jump", [2, 3, 1000])
-def test_consumers_of_different_values_s2(
-    pair: tuple[hal.Queue, hal.Queue], make_semaphore: MakeSemaphore, jump: int
-) -> None:
+def test_consumers_of_different_values_s2(pair, make_semaphore, jump):
     """S2: those who wait for p@2 and p@1 are both released by a jump of p beyond them."""
     produced, first, second = make_semaphore(), make_semaphore(), make_semaphore()
     pair[1].barrier(wait=produced.at(2), signal=second.at(1))
@@ -96,9 +81,7 @@ def test_consumers_of_different_values_s2(
     assert produced.query() == jump
 
 
-def test_an_intermediate_semaphore_between_batches_s2(
-    pair: tuple[hal.Queue, hal.Queue], make_semaphore: MakeSemaphore
-) -> None:
+def test_an_intermediate_semaphore_between_batches_s2(pair, make_semaphore):
     """S2: the second batch is submitted first; each semaphore ends at exactly 1."""
     first, second = make_semaphore(), make_semaphore()
     pair[1].barrier(wait=first.at(1), signal=second.at(1))
@@ -110,9 +93,7 @@ def test_an_intermediate_semaphore_between_batches_s2(
     assert second.query() == 1
 
 
-def test_two_batches_wait_for_one_of_two_s2(
-    pair: tuple[hal.Queue, hal.Queue], make_semaphore: MakeSemaphore
-) -> None:
+def test_two_batches_wait_for_one_of_two_s2(pair, make_semaphore):
     """S2: two batches wait for the same former one; another former one is no help."""
     former, one, two = make_semaphore(), make_semaphore(), make_semaphore()
     pair[1].barrier(wait=former.at(1), signal=two.at(1))
@@ -124,9 +105,7 @@ def test_two_batches_wait_for_one_of_two_s2(
     assert (former.query(), one.query(), two.query()) == (1, 1, 1)
 
 
-def test_a_batch_waits_for_another_and_the_host_s2(
-    pair: tuple[hal.Queue, hal.Queue], make_semaphore: MakeSemaphore
-) -> None:
+def test_a_batch_waits_for_another_and_the_host_s2(pair, make_semaphore):
     """S2: {s1, s2} to s3, where s1 comes from a batch and s2 from the host: both are needed."""
     s1, s2, s3 = (make_semaphore() for _ in range(3))
     pair[1].barrier(wait=[s1.at(1), s2.at(1)], signal=s3.at(1))
@@ -136,9 +115,7 @@ def test_a_batch_waits_for_another_and_the_host_s2(
     in_threads([lambda: s2.signal(1), lambda: s3.wait(1, LIMIT)])
 
 
-def test_a_batch_signals_another_and_the_host_s2(
-    pair: tuple[hal.Queue, hal.Queue], make_semaphore: MakeSemaphore
-) -> None:
+def test_a_batch_signals_another_and_the_host_s2(pair, make_semaphore):
     """S2: one batch signals a semaphore that a batch waits for and one that threads wait for."""
     s11, s12, s2 = (make_semaphore() for _ in range(3))
     pair[1].barrier(wait=s11.at(1), signal=s2.at(1))
@@ -155,7 +132,7 @@ def test_a_batch_signals_another_and_the_host_s2(
 
 
 @pytest.mark.parametrize("width", [2, 20])
-def test_a_diamond_s2(make_queue: MakeQueue, make_semaphore: MakeSemaphore, width: int) -> None:
+def test_a_diamond_s2(make_queue, make_semaphore, width):
     """S2: one operation fans out to many on two queues, and one waits for all of their handles."""
     gate = make_semaphore()
     queues = [make_queue(), make_queue(ordered=False)]
@@ -168,9 +145,7 @@ def test_a_diamond_s2(make_queue: MakeQueue, make_semaphore: MakeSemaphore, widt
     assert {each.state for each in (top, *middle)} == {"done"}
 
 
-def test_submissions_are_waited_for_across_devices_s2(
-    queue: hal.Queue, second_device: hal.Device, make_queue: MakeQueue, gate: hal.Semaphore
-) -> None:
+def test_submissions_are_waited_for_across_devices_s2(queue, second_device, make_queue, gate):
     """S2: the handle of one device's submission stands in a wait list of another device."""
     foreign = make_queue(device=second_device)
     first = queue.barrier(wait=gate.at(1))

@@ -9,26 +9,12 @@ import pytest
 
 import hal
 from hal.errors import CancelledError
-from hal_conformance.suite.support import (
-    LIMIT,
-    OPERATIONS,
-    MakeLatch,
-    MakeQueue,
-    MakeSemaphore,
-    Operations,
-    in_threads,
-)
+from hal_conformance.suite.support import LIMIT, OPERATIONS, Operations, in_threads
 
 
 @pytest.mark.parametrize("kind", OPERATIONS)
 @pytest.mark.parametrize("ordered", [True, False], ids=["ordered", "unordered"])
-def test_what_is_not_issued_is_cancelled_q7(
-    device: hal.Device,
-    make_queue: MakeQueue,
-    make_semaphore: MakeSemaphore,
-    kind: str,
-    ordered: bool,  # noqa: FBT001 - a parameter of the test
-) -> None:
+def test_what_is_not_issued_is_cancelled_q7(device, make_queue, make_semaphore, kind, ordered):
     """Q7: its handle and signals fail with `CancelledError`; it never runs, and work goes on."""
     queue, operations = make_queue(ordered=ordered), Operations(device)
     gate, promised = make_semaphore(), make_semaphore()
@@ -49,9 +35,7 @@ def test_what_is_not_issued_is_cancelled_q7(
 
 
 @pytest.mark.parametrize("kind", OPERATIONS)
-def test_what_has_ended_is_not_cancelled_q7(
-    device: hal.Device, queue: hal.Queue, semaphore: hal.Semaphore, kind: str
-) -> None:
+def test_what_has_ended_is_not_cancelled_q7(device, queue, semaphore, kind):
     """Q7: the answer is False; nothing changes, for what is done and for what has failed."""
     operations = Operations(device)
     done = operations.submit(kind, queue, signal=semaphore.at(1))
@@ -62,9 +46,7 @@ def test_what_has_ended_is_not_cancelled_q7(
     assert operations.has_run(kind)
 
 
-def test_what_waits_for_a_cancelled_operation_fails_q7(
-    device: hal.Device, make_queue: MakeQueue, make_semaphore: MakeSemaphore
-) -> None:
+def test_what_waits_for_a_cancelled_operation_fails_q7(device, make_queue, make_semaphore):
     """Q7, S5: on other queues, too; its error is a `CancelledError`. Other work goes on."""
     gate, promised = make_semaphore(), make_semaphore()
     operations, queues = Operations(device), [make_queue() for _ in range(3)]
@@ -83,7 +65,7 @@ def test_what_waits_for_a_cancelled_operation_fails_q7(
     assert operations.called == 0
 
 
-def test_what_runs_is_not_recalled_q7(queue: hal.Queue, make_latch: MakeLatch) -> None:
+def test_what_runs_is_not_recalled_q7(queue, make_latch):
     """Q7: a host call that runs goes on and is done; one behind it is cancelled."""
     latch = make_latch(queue)
     latch.wait_running()
@@ -99,9 +81,7 @@ def test_what_runs_is_not_recalled_q7(queue: hal.Queue, make_latch: MakeLatch) -
 
 
 @pytest.mark.parametrize("kind", ["fill", "call"])
-def test_cancel_or_issue_q7(
-    device: hal.Device, make_queue: MakeQueue, make_semaphore: MakeSemaphore, kind: str
-) -> None:
+def test_cancel_or_issue_q7(device, make_queue, make_semaphore, kind):
     """Q7: while another thread signals, an operation is cancelled, or runs; never both."""
     queue = make_queue()
     for _ in range(50):
@@ -110,11 +90,11 @@ def test_cancel_or_issue_q7(
         start = threading.Barrier(2)
         pending = operations.submit(kind, queue, wait=gate.at(1), signal=promised.at(1))
 
-        def signal(start: threading.Barrier = start, gate: hal.Semaphore = gate) -> None:
+        def signal(start=start, gate=gate):
             start.wait(LIMIT)
             gate.signal(1)
 
-        def cancel(start: threading.Barrier = start, pending: hal.Submission = pending) -> bool:
+        def cancel(start=start, pending=pending):
             start.wait(LIMIT)
             return pending.cancel()
 
@@ -129,9 +109,7 @@ def test_cancel_or_issue_q7(
         assert operations.has_run(kind) is not is_cancelled
 
 
-def test_a_cancelled_task_cancels_if_asked_q7(
-    device: hal.Device, queue: hal.Queue, make_semaphore: MakeSemaphore
-) -> None:
+def test_a_cancelled_task_cancels_if_asked_q7(device, queue, make_semaphore):
     """Q7, S8: `or_cancel` cancels the submission with the task that awaits it; `await` does not."""
     gate = make_semaphore()
     operations = Operations(device)
@@ -139,7 +117,7 @@ def test_a_cancelled_task_cancels_if_asked_q7(
     asked = operations.submit("copy", queue, wait=gate.at(1))
     plain = operations.submit("call", queue, wait=gate.at(1))
 
-    async def main() -> None:
+    async def main():
         for each in (asked.or_cancel(), plain):
             with pytest.raises(asyncio.TimeoutError):
                 await asyncio.wait_for(each, 0.01)

@@ -12,30 +12,19 @@ import pytest
 
 import hal
 from hal.errors import CancelledError, ClosedError, DeviceLostError
-from hal_conformance.bench import Bench
-from hal_conformance.suite.support import (
-    LIMIT,
-    OPERATIONS,
-    MakeQueue,
-    MakeSemaphore,
-    OpenDevice,
-    Operations,
-    in_threads,
-)
+from hal_conformance.suite.support import LIMIT, OPERATIONS, Operations, in_threads
 
 
 @pytest.mark.parametrize("kind", OPERATIONS)
 @pytest.mark.parametrize("what", ["queue", "device"])
-def test_close_cancels_what_is_not_issued_q6(
-    open_device: OpenDevice, make_semaphore: MakeSemaphore, kind: str, what: str
-) -> None:
+def test_close_cancels_what_is_not_issued_q6(open_device, make_semaphore, kind, what):
     """Q6: a pending operation is cancelled: `CancelledError` on its handle and its signals."""
     device = open_device()
     never, promised = make_semaphore(), make_semaphore()
     queue = device.create_queue()
     operations = Operations(device)
     pending = operations.submit(kind, queue, wait=never.at(1), signal=promised.at(1))
-    closing: hal.Queue | hal.Device = queue if what == "queue" else device
+    closing = queue if what == "queue" else device
     assert closing.close(LIMIT) == ()
     assert pending.state == "cancelled"
     assert isinstance(pending.error, CancelledError)
@@ -48,16 +37,14 @@ def test_close_cancels_what_is_not_issued_q6(
 
 
 @pytest.mark.parametrize("what", ["queue", "device"])
-def test_close_waits_for_what_runs_q6(
-    open_device: OpenDevice, make_semaphore: MakeSemaphore, what: str
-) -> None:
+def test_close_waits_for_what_runs_q6(open_device, make_semaphore, what):
     """Q6: what is issued ends, and signals, before `close` returns; what is behind is cancelled."""
     device = open_device()
     queue = device.create_queue()
     done, began, leave = make_semaphore(), threading.Event(), threading.Event()
     cancelled_first = threading.Event()
 
-    def call() -> None:
+    def call():
         began.set()
         assert leave.wait(LIMIT)
 
@@ -67,10 +54,10 @@ def test_close_waits_for_what_runs_q6(
     hal.Fence(behind).poll()
     next(iter(hal.Fence(behind))).semaphore.on_reached(1, lambda _: cancelled_first.set())
 
-    def close() -> Any:  # noqa: ANN401 - what it returns
+    def close():
         return (queue if what == "queue" else device).close(LIMIT)
 
-    def let_go() -> None:
+    def let_go():
         assert cancelled_first.wait(LIMIT)
         assert not running.done
         leave.set()
@@ -81,9 +68,7 @@ def test_close_waits_for_what_runs_q6(
     assert behind.state == "cancelled"
 
 
-def test_device_work_ends_before_close_returns_q6(
-    open_device: OpenDevice, make_semaphore: MakeSemaphore
-) -> None:
+def test_device_work_ends_before_close_returns_q6(open_device, make_semaphore):
     """Q6: 200 copies in flight have all ended, and say so, when `close` returns."""
     device = open_device()
     first, second = device.allocate(1 << 20), device.allocate(1 << 20)
@@ -98,7 +83,7 @@ def test_device_work_ends_before_close_returns_q6(
 
 
 @pytest.mark.parametrize("what", ["queue", "device"])
-def test_close_may_be_called_twice_q6(open_device: OpenDevice, what: str) -> None:
+def test_close_may_be_called_twice_q6(open_device, what):
     """Q6: the second `close` does nothing and returns an empty tuple."""
     device = open_device()
     closing = device.create_queue() if what == "queue" else device
@@ -109,12 +94,12 @@ def test_close_may_be_called_twice_q6(open_device: OpenDevice, what: str) -> Non
 
 
 @pytest.mark.parametrize("how", ["end", "error"])
-def test_with_closes_q6(open_device: OpenDevice, how: str) -> None:
+def test_with_closes_q6(open_device, how):
     """Q6: leaving a `with` block closes a queue and a device, also with an error."""
     device = open_device()
     inside = device.create_queue()
 
-    def use() -> None:
+    def use():
         with device, inside:
             inside.barrier()
             if how == "error":
@@ -129,7 +114,7 @@ def test_with_closes_q6(open_device: OpenDevice, how: str) -> None:
     assert device.closed
 
 
-def test_close_from_several_threads_q6(open_device: OpenDevice) -> None:
+def test_close_from_several_threads_q6(open_device):
     """Q6: four threads close one device; each call returns, and it is closed once."""
     device = open_device()
     buffer = device.allocate(4096)
@@ -137,7 +122,7 @@ def test_close_from_several_threads_q6(open_device: OpenDevice) -> None:
         device.queue.fill(buffer, number)
     together = threading.Barrier(4, timeout=LIMIT)
 
-    def close() -> tuple[str, ...]:
+    def close():
         together.wait()
         return device.close(LIMIT)
 
@@ -146,24 +131,24 @@ def test_close_from_several_threads_q6(open_device: OpenDevice) -> None:
     assert not device.lost
 
 
-def test_close_while_others_submit_q6(open_device: OpenDevice) -> None:
+def test_close_while_others_submit_q6(open_device):
     """Q6: submitters see `ClosedError`, and each operation that was taken has ended."""
     device = open_device()
     buffer = device.allocate(4096)
-    taken: list[hal.Submission] = []
+    taken = []
     enough = threading.Event()
 
-    def submit_for_ever() -> None:
+    def submit_for_ever():
         while True:
             taken.append(device.queue.fill(buffer, 1))
             if len(taken) > 50:
                 enough.set()
 
-    def submit() -> None:
+    def submit():
         with pytest.raises(ClosedError):
             submit_for_ever()
 
-    def close() -> tuple[str, ...]:
+    def close():
         assert enough.wait(LIMIT)
         return device.close(LIMIT)
 
@@ -172,9 +157,7 @@ def test_close_while_others_submit_q6(open_device: OpenDevice) -> None:
 
 
 @pytest.mark.parametrize("kind", OPERATIONS)
-def test_a_closed_queue_refuses_work_q6(
-    device: hal.Device, queue: hal.Queue, operations: Operations, kind: str
-) -> None:
+def test_a_closed_queue_refuses_work_q6(device, queue, operations, kind):
     """Q6: a closed queue raises `ClosedError`; the device's other queues go on."""
     closed = device.create_queue(name="gone")
     closed.close(LIMIT)
@@ -203,7 +186,7 @@ CALLS: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("call", CALLS)
-def test_a_closed_device_refuses_everything_q6(open_device: OpenDevice, call: str) -> None:
+def test_a_closed_device_refuses_everything_q6(open_device, call):
     """Q6: every call that needs the device raises `ClosedError`, which is a `ValueError`."""
     device = open_device()
     buffer = device.allocate(4)
@@ -213,7 +196,7 @@ def test_a_closed_device_refuses_everything_q6(open_device: OpenDevice, call: st
     assert isinstance(caught.value, ValueError)
 
 
-def test_a_closed_device_still_says_what_it_was_q6(open_device: OpenDevice) -> None:
+def test_a_closed_device_still_says_what_it_was_q6(open_device):
     """Q6: names, descriptions and waits for nothing still answer."""
     device = open_device()
     name = device.name
@@ -228,9 +211,7 @@ def test_a_closed_device_still_says_what_it_was_q6(open_device: OpenDevice) -> N
     assert device.create_semaphore(3).query() == 3
 
 
-def test_closing_one_queue_leaves_the_others_q6(
-    device: hal.Device, make_queue: MakeQueue, make_semaphore: MakeSemaphore
-) -> None:
+def test_closing_one_queue_leaves_the_others_q6(device, make_queue, make_semaphore):
     """Q6: a closed queue's cancelled signals fail; what another queue does goes on."""
     never, promised = make_semaphore(), make_semaphore()
     other, closing = make_queue(), device.create_queue()
@@ -246,14 +227,12 @@ def test_closing_one_queue_leaves_the_others_q6(
 
 @pytest.mark.destructive
 @pytest.mark.parametrize("what", ["queue", "device"])
-def test_close_that_runs_out_of_time_q6(
-    bench: Bench, make_semaphore: MakeSemaphore, what: str
-) -> None:
+def test_close_that_runs_out_of_time_q6(bench, make_semaphore, what):
     """Q6: at the time-out the device is lost, the rest fails, and each operation is told of."""
     device, promised = bench.open(), make_semaphore()
     began, leave = threading.Event(), threading.Event()
 
-    def call() -> None:
+    def call():
         began.set()
         leave.wait(LIMIT)
 
@@ -287,7 +266,7 @@ EXITS = {
 
 
 @pytest.mark.parametrize("what", EXITS)
-def test_the_interpreter_exits_with_work_in_flight_q6(bench: Bench, what: str) -> None:
+def test_the_interpreter_exits_with_work_in_flight_q6(bench, what):
     """Q6: at exit one hook closes every device: the process ends, in time, and says nothing."""
     program = (
         "import sys, time, hal\n"
@@ -330,7 +309,7 @@ sys.exit(status)
 """
 
 
-def test_after_a_fork_every_call_raises_q6(bench: Bench) -> None:
+def test_after_a_fork_every_call_raises_q6(bench):
     """Q6: in a forked child every call raises `ClosedError`; the parent goes on."""
     done = subprocess.run(
         [sys.executable, "-c", FORKED, bench.full_spec],

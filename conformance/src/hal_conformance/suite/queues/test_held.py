@@ -31,9 +31,7 @@ def made(device: hal.Device, memory: str, content: NDArray[np.uint8]) -> hal.Buf
 
 @pytest.mark.parametrize("target", MEMORIES)
 @pytest.mark.parametrize("source", MEMORIES)
-def test_a_copy_returns_while_its_stream_is_held_q1(
-    device: hal.Device, queue: hal.Queue, program: hal.Executable, source: str, target: str
-) -> None:
+def test_a_copy_returns_while_its_stream_is_held_q1(device, queue, program, source, target):
     """Q1: also from pinned to pinned memory, which drivers block for."""
     of, into = made(device, source, pattern(SIZE)), made(device, target, pattern(SIZE, 1))
     with Hold(device, program, queue, TURNS) as hold:
@@ -45,9 +43,7 @@ def test_a_copy_returns_while_its_stream_is_held_q1(
 
 
 @pytest.mark.parametrize("memory", MEMORIES)
-def test_host_arrays_are_copied_while_their_stream_is_held_q1(
-    device: hal.Device, queue: hal.Queue, program: hal.Executable, memory: str
-) -> None:
+def test_host_arrays_are_copied_while_their_stream_is_held_q1(device, queue, program, memory):
     """Q1: to and from each memory, arrays of ordinary memory and of pinned."""
     buffer, pinned = made(device, memory, pattern(SIZE)), made(device, "host", pattern(SIZE, 1))
     ordinary, seen = pattern(SIZE, 2), np.zeros(SIZE, np.uint8)
@@ -75,13 +71,8 @@ def test_host_arrays_are_copied_while_their_stream_is_held_q1(
 @pytest.mark.parametrize("source", MEMORIES)
 @pytest.mark.parametrize("lowering", LOWERINGS)
 def test_recorded_copies_return_while_their_stream_is_held_q1(
-    device: hal.Device,
-    queue: hal.Queue,
-    program: hal.Executable,
-    lowering: str,
-    source: str,
-    target: str,
-) -> None:
+    device, queue, program, lowering, source, target
+):
     """Q1: given directly and by slot, as a node of a graph too, the first time and the second."""
     of, into = made(device, source, pattern(SIZE)), made(device, target, pattern(SIZE, 1))
     last = made(device, target, pattern(SIZE, 1))

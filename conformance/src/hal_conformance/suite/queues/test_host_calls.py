@@ -18,22 +18,14 @@ from hal.errors import (
     SemaphoreFailedError,
     UnimplementedError,
 )
-from hal_conformance.suite.support import (
-    LIMIT,
-    MakeSemaphore,
-    assert_fails,
-    broken,
-    in_threads,
-)
+from hal_conformance.suite.support import LIMIT, assert_fails, broken, in_threads
 
 
 @pytest.mark.parametrize("when", ["no wait", "open wait"])
-def test_a_call_runs_once_with_its_arguments_q4(
-    queue: hal.Queue, make_semaphore: MakeSemaphore, when: str
-) -> None:
+def test_a_call_runs_once_with_its_arguments_q4(queue, make_semaphore, when):
     """Q4: the function gets its arguments, once, after the waits, and then the signal comes."""
     wait, signal = make_semaphore(), make_semaphore()
-    calls: list[tuple[object, ...]] = []
+    calls = []
     arguments = (10, 2**64 - 1, "text", None)
     waits = wait.at(1) if when == "open wait" else ()
     queue.call(lambda *given: calls.append(given), *arguments, wait=waits, signal=signal.at(1))
@@ -44,18 +36,16 @@ def test_a_call_runs_once_with_its_arguments_q4(
     assert calls == [arguments]
 
 
-def test_a_call_is_enqueued_by_one_thread_and_released_by_another_q4(
-    queue: hal.Queue, make_semaphore: MakeSemaphore
-) -> None:
+def test_a_call_is_enqueued_by_one_thread_and_released_by_another_q4(queue, make_semaphore):
     """Q4: the thread that enqueues is not held up until another one signals."""
     wait, signal, enqueued = make_semaphore(), make_semaphore(), threading.Event()
     calls: list[int] = []
 
-    def enqueue() -> None:
+    def enqueue():
         queue.call(calls.append, 1, wait=wait.at(1), signal=signal.at(1))
         enqueued.set()
 
-    def release() -> None:
+    def release():
         assert enqueued.wait(LIMIT)
         assert not calls
         wait.signal(1)
@@ -65,14 +55,14 @@ def test_a_call_is_enqueued_by_one_thread_and_released_by_another_q4(
     assert calls == [1]
 
 
-def test_a_call_runs_on_another_thread_q4(queue: hal.Queue) -> None:
+def test_a_call_runs_on_another_thread_q4(queue):
     """Q4: a call runs on no thread of the user's."""
-    threads: list[int] = []
+    threads = []
     queue.call(lambda: threads.append(threading.get_ident())).wait(LIMIT)
     assert threads[0] != threading.get_ident()
 
 
-def test_what_a_call_returns_is_dropped_q4(queue: hal.Queue, semaphore: hal.Semaphore) -> None:
+def test_what_a_call_returns_is_dropped_q4(queue, semaphore):
     """Q4: whatever a function returns, False and None included, the call is done."""
     for value, result in enumerate((None, False, 0, OSError("returned, not raised")), 1):
         queue.call(lambda result=result: result, signal=semaphore.at(value)).wait(LIMIT)
@@ -85,13 +75,11 @@ def test_what_a_call_returns_is_dropped_q4(queue: hal.Queue, semaphore: hal.Sema
     ids=lambda error: type(error).__name__,
 )
 @pytest.mark.parametrize("when", ["no wait", "open wait"])
-def test_a_raising_call_fails_its_signals_q4(
-    queue: hal.Queue, make_semaphore: MakeSemaphore, error: Exception, when: str
-) -> None:
+def test_a_raising_call_fails_its_signals_q4(queue, make_semaphore, error, when):
     """Q4: what a function raises fails the submission and each of its signals, with that error."""
     wait, first, second = make_semaphore(), make_semaphore(), make_semaphore()
 
-    def fail() -> None:
+    def fail():
         raise error
 
     waits = wait.at(1) if when == "open wait" else ()
@@ -105,12 +93,10 @@ def test_a_raising_call_fails_its_signals_q4(
 
 
 @pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt()], ids=repr)
-def test_a_call_that_wants_to_end_the_process_fails_q4(
-    queue: hal.Queue, error: BaseException
-) -> None:
+def test_a_call_that_wants_to_end_the_process_fails_q4(queue, error):
     """Q4: `SystemExit` and the like fail the call, and end nothing else."""
 
-    def fail() -> None:
+    def fail():
         raise error
 
     failed = queue.call(fail)
@@ -120,24 +106,22 @@ def test_a_call_that_wants_to_end_the_process_fails_q4(
     queue.call(list).wait(LIMIT)
 
 
-def test_a_call_may_submit_and_wait_q4(
-    device: hal.Device, queue: hal.Queue, second_queue: hal.Queue
-) -> None:
+def test_a_call_may_submit_and_wait_q4(device, queue, second_queue):
     """Q4: a host call may submit to other queues, and wait for that."""
     buffer = device.allocate(64)
 
-    def call() -> None:
+    def call():
         second_queue.fill(buffer, 6).wait(LIMIT)
 
     queue.call(call).wait(LIMIT)
     assert (buffer.numpy(timeout=LIMIT) == 6).all()
 
 
-def test_a_call_may_submit_behind_itself_q4(queue: hal.Queue, semaphore: hal.Semaphore) -> None:
+def test_a_call_may_submit_behind_itself_q4(queue, semaphore):
     """Q4: a host call may submit to its own queue, without waiting for it."""
     order: list[str] = []
 
-    def call() -> None:
+    def call():
         queue.call(order.append, "inner", signal=semaphore.at(1))
         order.append("outer")
 
@@ -146,13 +130,11 @@ def test_a_call_may_submit_behind_itself_q4(queue: hal.Queue, semaphore: hal.Sem
     assert order == ["outer", "inner"]
 
 
-def test_a_call_may_signal_and_wait_on_semaphores_q4(
-    queue: hal.Queue, make_semaphore: MakeSemaphore
-) -> None:
+def test_a_call_may_signal_and_wait_on_semaphores_q4(queue, make_semaphore):
     """Q4: a host call may signal a semaphore of its own, and wait for one of the host's."""
     asked, answered, done = make_semaphore(), make_semaphore(), make_semaphore()
 
-    def call() -> None:
+    def call():
         asked.signal(1)
         answered.wait(1, LIMIT)
 
@@ -163,20 +145,18 @@ def test_a_call_may_signal_and_wait_on_semaphores_q4(
     done.wait(1, LIMIT)
 
 
-def test_a_call_that_goes_on_elsewhere_q4(
-    queue: hal.Queue, second_queue: hal.Queue, make_semaphore: MakeSemaphore
-) -> None:
+def test_a_call_that_goes_on_elsewhere_q4(queue, second_queue, make_semaphore):
     """Q4: a call may leave its signals to a thread of its own, which signals when it is ready."""
     first, second = make_semaphore(), make_semaphore()
     go_on = threading.Event()
-    threads: list[threading.Thread] = []
+    threads = []
 
-    def later() -> None:
+    def later():
         assert go_on.wait(LIMIT)
         first.signal(1)
         second.signal(2)
 
-    def call() -> None:
+    def call():
         thread = threading.Thread(target=later)
         thread.start()
         threads.append(thread)
@@ -198,14 +178,12 @@ TOGETHER: Final[dict[str, Callable[..., Any]]] = {
 
 @pytest.mark.parametrize("how", TOGETHER)
 @pytest.mark.parametrize("order", [(0, 1), (1, 0)], ids=["first", "second"])
-def test_a_call_ends_with_all_that_it_returns_q4(
-    queue: hal.Queue, make_semaphore: MakeSemaphore, how: str, order: tuple[int, int]
-) -> None:
+def test_a_call_ends_with_all_that_it_returns_q4(queue, make_semaphore, how, order):
     """Q4: a call that returns timepoints brings its signals about once all of them are reached."""
     semaphores, done = [make_semaphore() for _ in range(2)], make_semaphore()
     returned = make_semaphore()
 
-    def call() -> object:
+    def call():
         returned.signal(1)
         return TOGETHER[how](*semaphores)
 
@@ -219,9 +197,7 @@ def test_a_call_ends_with_all_that_it_returns_q4(
     assert done.query() == 1
 
 
-def test_a_call_fails_with_what_it_returns_q4(
-    queue: hal.Queue, make_semaphore: MakeSemaphore
-) -> None:
+def test_a_call_fails_with_what_it_returns_q4(queue, make_semaphore):
     """Q4: if something fails that a call has returned, the call and its signals fail with it."""
     first, second, done = (make_semaphore() for _ in range(3))
     submission = queue.call(lambda: [first.at(1), second.at(1)], signal=done.at(1))
@@ -232,7 +208,7 @@ def test_a_call_fails_with_what_it_returns_q4(
     assert first.query() == 0
 
 
-def test_what_a_call_returns_is_checked_q4(queue: hal.Queue, semaphore: hal.Semaphore) -> None:
+def test_what_a_call_returns_is_checked_q4(queue, semaphore):
     """Q4: a list of timepoints and other things, or a call's own signal, fails the call."""
     with pytest.raises(ArgumentTypeError):
         queue.call(lambda: [semaphore.at(1), 5]).wait(LIMIT)
@@ -242,15 +218,13 @@ def test_what_a_call_returns_is_checked_q4(queue: hal.Queue, semaphore: hal.Sema
 
 
 @pytest.mark.parametrize("count", [2, 40])
-def test_blocking_calls_run_side_by_side_q4(unordered: hal.Queue, count: int) -> None:
+def test_blocking_calls_run_side_by_side_q4(unordered, count):
     """Q4: any number of calls that wait for each other run at the same time."""
     together = threading.Barrier(count, timeout=LIMIT)
     hal.wait_all([unordered.call(together.wait) for _ in range(count)], LIMIT)
 
 
-def test_a_call_behind_a_failed_wait_is_not_made_q4(
-    queue: hal.Queue, make_semaphore: MakeSemaphore
-) -> None:
+def test_a_call_behind_a_failed_wait_is_not_made_q4(queue, make_semaphore):
     """Q4: where a wait has failed the function is not called, and the signals fail."""
     wait, signal = make_semaphore(), make_semaphore()
     calls: list[int] = []
@@ -262,12 +236,10 @@ def test_a_call_behind_a_failed_wait_is_not_made_q4(
     assert not calls
 
 
-def test_errors_of_calls_keep_their_class_down_the_line_q4(
-    queue: hal.Queue, second_queue: hal.Queue
-) -> None:
+def test_errors_of_calls_keep_their_class_down_the_line_q4(queue, second_queue):
     """Q4: who waits for a failed call, three queues on, gets the class that it raised."""
 
-    def fail() -> None:
+    def fail():
         message = "no such kernel"
         raise NotFoundError(message)
 
@@ -280,7 +252,7 @@ def test_errors_of_calls_keep_their_class_down_the_line_q4(
 
 
 @pytest.mark.parametrize("function", [None, 3, "list"], ids=repr)
-def test_what_cannot_be_called_is_refused_q4(queue: hal.Queue, function: Any) -> None:  # noqa: ANN401
+def test_what_cannot_be_called_is_refused_q4(queue, function):
     """Q4: a call of something that is no function raises at once."""
     with pytest.raises(TypeError):
         queue.call(function)

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import hal
-from hal_conformance.suite.support import LIMIT, MakeLatch, broken, callbacks_done, pattern
+from hal_conformance.suite.support import LIMIT, broken, callbacks_done, pattern
 
 
 class Tracked(np.ndarray[Any, Any]):
@@ -24,14 +24,7 @@ class Payload:
 
 @pytest.mark.parametrize("how", ["dropped", "closed"])
 @pytest.mark.parametrize("when", ["pending", "behind a running call"])
-def test_buffers_of_unended_work_are_kept_q5(
-    device: hal.Device,
-    queue: hal.Queue,
-    gate: hal.Semaphore,
-    make_latch: MakeLatch,
-    how: str,
-    when: str,
-) -> None:
+def test_buffers_of_unended_work_are_kept_q5(device, queue, gate, make_latch, how, when):
     """Q5: a buffer that is dropped or closed while an operation needs it is still there for it."""
     source, target = device.upload(pattern(1 << 16)), device.allocate(1 << 16)
     if when == "pending":
@@ -56,9 +49,7 @@ def test_buffers_of_unended_work_are_kept_q5(
 
 @pytest.mark.parametrize("how", ["dropped", "closed"])
 @pytest.mark.parametrize("kind", ["fill", "update", "copy", "write"])
-def test_targets_of_unended_work_are_kept_q5(
-    device: hal.Device, queue: hal.Queue, gate: hal.Semaphore, kind: str, how: str
-) -> None:
+def test_targets_of_unended_work_are_kept_q5(device, queue, gate, kind, how):
     """Q5: the memory of a target that is dropped or closed goes to nobody before it is written."""
     target, source = device.allocate(4096), device.upload(pattern(4096))
     arguments = {
@@ -79,9 +70,7 @@ def test_targets_of_unended_work_are_kept_q5(
 
 
 @pytest.mark.parametrize("operation", ["write", "read", "update"])
-def test_host_arrays_of_unended_work_are_kept_q5(
-    device: hal.Device, queue: hal.Queue, gate: hal.Semaphore, operation: str
-) -> None:
+def test_host_arrays_of_unended_work_are_kept_q5(device, queue, gate, operation):
     """Q5: a host array may be dropped at once; what an operation reads or writes is kept for it."""
     buffer = device.upload(np.zeros(4096, np.uint8))
     array = pattern(4096).view(Tracked)
@@ -101,14 +90,14 @@ def test_host_arrays_of_unended_work_are_kept_q5(
 
 
 @pytest.mark.parametrize("end", ["done", "failed call", "failed wait", "cancelled"])
-def test_what_a_call_used_is_let_go_q5(device: hal.Device, gate: hal.Semaphore, end: str) -> None:
+def test_what_a_call_used_is_let_go_q5(device, gate, end):
     """Q5: function and arguments live until the operation has ended, however it ends."""
     payload = Payload()
     freed, ended = threading.Event(), threading.Event()
     reference = weakref.ref(payload, lambda _: freed.set())
     queue = device.create_queue()
 
-    def call(_: Payload) -> None:
+    def call(_):
         if end == "failed call":
             raise broken()
 
@@ -131,7 +120,7 @@ def test_what_a_call_used_is_let_go_q5(device: hal.Device, gate: hal.Semaphore, 
     assert submission.done
 
 
-def test_ended_work_keeps_nothing_q5(device: hal.Device, queue: hal.Queue) -> None:
+def test_ended_work_keeps_nothing_q5(device, queue):
     """Q5: a submission that is kept does not keep what it used."""
     array = np.zeros(4096, np.uint8).view(Tracked)
     reference = weakref.ref(array)
@@ -147,7 +136,7 @@ def test_ended_work_keeps_nothing_q5(device: hal.Device, queue: hal.Queue) -> No
     assert submission.state == "done"
 
 
-def test_a_thousand_buffers_come_and_go_q5(device: hal.Device, queue: hal.Queue) -> None:
+def test_a_thousand_buffers_come_and_go_q5(device, queue):
     """Q5: memory that was used once and dropped is given back in the long run."""
     before = device.statistics().allocations
     last = None
@@ -159,9 +148,7 @@ def test_a_thousand_buffers_come_and_go_q5(device: hal.Device, queue: hal.Queue)
     assert device.statistics().allocations <= before + 1
 
 
-def test_a_recording_lives_until_it_has_run_q5(
-    device: hal.Device, queue: hal.Queue, gate: hal.Semaphore
-) -> None:
+def test_a_recording_lives_until_it_has_run_q5(device, queue, gate):
     """Q5: a recording and its buffers may be dropped as soon as it was submitted."""
     source, target = device.upload(pattern(256)), device.allocate(256)
     with device.record() as commands:

@@ -10,21 +10,12 @@ import pytest
 
 import hal
 from hal.errors import OperationError
-from hal_conformance.suite.support import (
-    LIMIT,
-    OPERATIONS,
-    MakeLatch,
-    MakeSemaphore,
-    Operations,
-    assert_fails,
-    broken,
-    in_threads,
-)
+from hal_conformance.suite.support import LIMIT, OPERATIONS, assert_fails, broken, in_threads
 
 pytestmark = pytest.mark.ordering
 
 
-def test_device_work_runs_in_order_q2(device: hal.Device, queue: hal.Queue) -> None:
+def test_device_work_runs_in_order_q2(device, queue):
     """Q2: 300 fills of one buffer without waits: the last one stands."""
     buffer = device.allocate(1 << 12, dtype=np.uint32)
     for number in range(300):
@@ -33,12 +24,12 @@ def test_device_work_runs_in_order_q2(device: hal.Device, queue: hal.Queue) -> N
     assert (buffer.numpy(timeout=LIMIT) == 299).all()
 
 
-def test_calls_run_in_order_q2(queue: hal.Queue) -> None:
+def test_calls_run_in_order_q2(queue):
     """Q2: host calls of an ordered queue run one after another, in order."""
-    order: list[int] = []
+    order = []
     running = threading.Lock()
 
-    def call(number: int) -> None:
+    def call(number):
         assert running.acquire(blocking=False), "two calls of one ordered queue at once"
         order.append(number)
         running.release()
@@ -48,13 +39,13 @@ def test_calls_run_in_order_q2(queue: hal.Queue) -> None:
     assert order == list(range(100))
 
 
-def test_calls_and_device_work_keep_their_order_q2(device: hal.Device, queue: hal.Queue) -> None:
+def test_calls_and_device_work_keep_their_order_q2(device, queue):
     """Q2: fill, read, look at it in a host call, and again, 30 times, without any wait."""
     buffer = device.allocate(256)
     out = np.zeros(256, np.uint8)
-    seen: list[int] = []
+    seen = []
 
-    def look() -> None:
+    def look():
         assert (out == out[0]).all()
         seen.append(int(out[0]))
 
@@ -67,9 +58,7 @@ def test_calls_and_device_work_keep_their_order_q2(device: hal.Device, queue: ha
 
 
 @pytest.mark.parametrize("kind", OPERATIONS)
-def test_an_open_wait_holds_up_what_is_behind_q2(
-    queue: hal.Queue, gate: hal.Semaphore, operations: Operations, kind: str
-) -> None:
+def test_an_open_wait_holds_up_what_is_behind_q2(queue, gate, operations, kind):
     """Q2: in an ordered queue nothing passes an operation whose wait is open."""
     first = queue.barrier(wait=gate.at(1))
     behind = operations.submit(kind, queue)
@@ -82,9 +71,7 @@ def test_an_open_wait_holds_up_what_is_behind_q2(
 
 
 @pytest.mark.parametrize("kind", OPERATIONS)
-def test_an_unordered_queue_overtakes_q2(
-    unordered: hal.Queue, gate: hal.Semaphore, operations: Operations, kind: str
-) -> None:
+def test_an_unordered_queue_overtakes_q2(unordered, gate, operations, kind):
     """Q2: in an unordered queue an open wait holds up nobody else."""
     first = unordered.barrier(wait=gate.at(1))
     operations.submit(kind, unordered).wait(LIMIT)
@@ -94,21 +81,19 @@ def test_an_unordered_queue_overtakes_q2(
     first.wait(LIMIT)
 
 
-def test_calls_of_an_unordered_queue_overlap_q2(unordered: hal.Queue) -> None:
+def test_calls_of_an_unordered_queue_overlap_q2(unordered):
     """Q2: four host calls of an unordered queue that wait for each other all end."""
     together = threading.Barrier(4, timeout=LIMIT)
     hal.wait_all([unordered.call(together.wait) for _ in range(4)], LIMIT)
 
 
-def test_calls_of_different_queues_overlap_q2(queue: hal.Queue, second_queue: hal.Queue) -> None:
+def test_calls_of_different_queues_overlap_q2(queue, second_queue):
     """Q2: a host call of one queue does not hold up another queue's."""
     together = threading.Barrier(2, timeout=LIMIT)
     hal.wait_all([each.call(together.wait) for each in (queue, second_queue)], LIMIT)
 
 
-def test_waits_order_an_unordered_queue_q2(
-    device: hal.Device, unordered: hal.Queue, semaphore: hal.Semaphore
-) -> None:
+def test_waits_order_an_unordered_queue_q2(device, unordered, semaphore):
     """Q2: what is ordered by waits runs in that order, whatever the order of submission."""
     buffer = device.upload(np.zeros(1 << 12, np.uint8))
     for number in range(50, 0, -1):
@@ -120,12 +105,10 @@ def test_waits_order_an_unordered_queue_q2(
 
 @pytest.mark.parametrize("kind", OPERATIONS)
 @pytest.mark.parametrize("why", ["failed wait", "failed call"])
-def test_order_inherits_no_failure_q2(
-    queue: hal.Queue, gate: hal.Semaphore, operations: Operations, kind: str, why: str
-) -> None:
+def test_order_inherits_no_failure_q2(queue, gate, operations, kind, why):
     """Q2: what stands behind a failed operation of its queue, without waiting for it, runs."""
 
-    def fail() -> None:
+    def fail():
         raise broken()
 
     if why == "failed wait":
@@ -142,9 +125,7 @@ def test_order_inherits_no_failure_q2(
     assert_fails(first, broken())
 
 
-def test_a_failure_in_the_middle_of_a_full_queue_q2(
-    queue: hal.Queue, make_semaphore: MakeSemaphore
-) -> None:
+def test_a_failure_in_the_middle_of_a_full_queue_q2(queue, make_semaphore):
     """Q2: of 30 operations in a queue those fail that waited for the failed, and no others."""
     good, bad = make_semaphore(), make_semaphore()
     submissions = [
@@ -157,12 +138,7 @@ def test_a_failure_in_the_middle_of_a_full_queue_q2(
     assert [each.state for each in submissions] == states
 
 
-def test_a_held_queue_holds_up_no_other_q2(
-    device: hal.Device,
-    queue: hal.Queue,
-    second_queue: hal.Queue,
-    make_latch: MakeLatch,
-) -> None:
+def test_a_held_queue_holds_up_no_other_q2(device, queue, second_queue, make_latch):
     """Q2: queues are ordered by waits alone; one that is held does not hold another."""
     latch = make_latch(queue)
     latch.wait_running()
@@ -172,17 +148,17 @@ def test_a_held_queue_holds_up_no_other_q2(
     latch.open()
 
 
-def test_both_kinds_of_queue_say_what_they_are_q2(queue: hal.Queue, unordered: hal.Queue) -> None:
+def test_both_kinds_of_queue_say_what_they_are_q2(queue, unordered):
     """Q2: `ordered` tells what a queue was created as."""
     assert queue.ordered
     assert not unordered.ordered
 
 
-def test_threads_keep_the_order_of_their_own_calls_q2(queue: hal.Queue) -> None:
+def test_threads_keep_the_order_of_their_own_calls_q2(queue):
     """Q2: four threads submit host calls to one ordered queue; each one's come in its order."""
     seen: list[tuple[int, int]] = []
 
-    def submit(thread: int) -> None:
+    def submit(thread):
         for number in range(25):
             queue.call(seen.append, (thread, number))
 
@@ -192,9 +168,7 @@ def test_threads_keep_the_order_of_their_own_calls_q2(queue: hal.Queue) -> None:
         assert [number for owner, number in seen if owner == thread] == list(range(25))
 
 
-def test_a_failure_on_issue_lets_the_next_run_q2(
-    queue: hal.Queue, semaphore: hal.Semaphore, gate: hal.Semaphore
-) -> None:
+def test_a_failure_on_issue_lets_the_next_run_q2(queue, semaphore, gate):
     """Q2: an operation whose signal was overtaken fails at its issue, and the next one runs."""
     first = queue.barrier(wait=gate.at(1), signal=semaphore.at(1))
     second = queue.barrier()

@@ -7,20 +7,14 @@ import pytest
 
 import hal
 from hal.errors import ArgumentTypeError
-from hal_conformance.suite.support import (
-    LIMIT,
-    MakeLatch,
-    MakeQueue,
-    MakeSemaphore,
-    pattern,
-)
+from hal_conformance.suite.support import LIMIT, pattern
 
 pytestmark = pytest.mark.ordering
 
 NAMES = ("compute", "upload", "download")
 
 
-def test_a_device_has_three_queues_q3(device: hal.Device) -> None:
+def test_a_device_has_three_queues_q3(device):
     """Q3: compute, upload and download are ordered queues of the device, and `queue` the first."""
     queues = [getattr(device.queues, name) for name in NAMES]
     assert device.queue is device.queues.compute
@@ -34,9 +28,7 @@ def test_a_device_has_three_queues_q3(device: hal.Device) -> None:
 
 
 @pytest.mark.parametrize("held", NAMES)
-def test_each_queue_has_a_stream_of_its_own_q3(
-    device: hal.Device, make_latch: MakeLatch, held: str
-) -> None:
+def test_each_queue_has_a_stream_of_its_own_q3(device, make_latch, held):
     """Q3: while one of the three is held up, the two others run."""
     latch = make_latch(getattr(device.queues, held))
     latch.wait_running()
@@ -50,9 +42,7 @@ def test_each_queue_has_a_stream_of_its_own_q3(
 
 
 @pytest.mark.parametrize("count", [1, 8])
-def test_more_queues_can_be_created_q3(
-    device: hal.Device, make_queue: MakeQueue, gate: hal.Semaphore, count: int
-) -> None:
+def test_more_queues_can_be_created_q3(device, make_queue, gate, count):
     """Q3: created queues are independent: each but one is held up, and that one runs."""
     queues = [make_queue() for _ in range(count + 1)]
     assert len({queue.name for queue in queues}) == count + 1
@@ -64,19 +54,17 @@ def test_more_queues_can_be_created_q3(
     hal.wait_all(held, LIMIT)
 
 
-def test_queues_have_names_q3(device: hal.Device) -> None:
+def test_queues_have_names_q3(device):
     """Q3: a queue has the name given, after its device's; a name that is no text is refused."""
     with device.create_queue(name="copies") as queue:
         assert queue.name.startswith(device.name)
         assert queue.name.endswith("copies")
         assert "copies" in repr(queue)
     with pytest.raises(ArgumentTypeError):
-        device.create_queue(name=3)  # type: ignore[arg-type]
+        device.create_queue(name=3)
 
 
-def test_a_pipeline_over_the_three_queues_q3(
-    device: hal.Device, make_semaphore: MakeSemaphore
-) -> None:
+def test_a_pipeline_over_the_three_queues_q3(device, make_semaphore):
     """Q3: 20 tiles go through upload, copy and download in two slots, ordered by values alone."""
     uploaded, copied, downloaded = (make_semaphore() for _ in range(3))
     slots = [(device.allocate(4096), device.allocate(4096)) for _ in range(2)]
@@ -103,9 +91,7 @@ def test_a_pipeline_over_the_three_queues_q3(
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_submission_out_of_order_over_all_queues_q3(
-    device: hal.Device, make_queue: MakeQueue, semaphore: hal.Semaphore, seed: int
-) -> None:
+def test_submission_out_of_order_over_all_queues_q3(device, make_queue, semaphore, seed):
     """Q3: a chain of 40 steps over five queues, submitted in a shuffled order, keeps its order.
 
     Ordered queues get their own steps in order, as they must; the data of

@@ -10,23 +10,11 @@ import pytest
 
 import hal
 from hal.errors import ArgumentTypeError, InvalidArgumentError, SemaphoreFailedError
-from hal_conformance.suite.support import (
-    LIMIT,
-    OPERATIONS,
-    MakeLatch,
-    MakeQueue,
-    MakeSemaphore,
-    OpenDevice,
-    Operations,
-    broken,
-    in_threads,
-)
+from hal_conformance.suite.support import LIMIT, OPERATIONS, broken, in_threads
 
 
 @pytest.mark.parametrize("kind", OPERATIONS)
-def test_every_operation_returns_while_its_wait_is_open_q1(
-    queue: hal.Queue, gate: hal.Semaphore, operations: Operations, kind: str
-) -> None:
+def test_every_operation_returns_while_its_wait_is_open_q1(queue, gate, operations, kind):
     """Q1: each operation returns a pending submission; it runs once the gate is opened.
 
     If the call waited for the gate, this thread would never get to open it.
@@ -41,9 +29,7 @@ def test_every_operation_returns_while_its_wait_is_open_q1(
 
 
 @pytest.mark.parametrize("kind", OPERATIONS)
-def test_every_operation_returns_while_its_queue_is_held_q1(
-    queue: hal.Queue, make_latch: MakeLatch, operations: Operations, kind: str
-) -> None:
+def test_every_operation_returns_while_its_queue_is_held_q1(queue, make_latch, operations, kind):
     """Q1: the same behind an operation that is running."""
     latch = make_latch(queue)
     latch.wait_running()
@@ -56,7 +42,7 @@ def test_every_operation_returns_while_its_queue_is_held_q1(
 
 
 @pytest.mark.parametrize("kind", OPERATIONS)
-def test_the_handle_says_what_it_is_q1(queue: hal.Queue, operations: Operations, kind: str) -> None:
+def test_the_handle_says_what_it_is_q1(queue, operations, kind):
     """Q1: a submission knows its kind and queue; done, it has no error and waits return."""
     submission = operations.submit(kind, queue)
     submission.wait(LIMIT)
@@ -69,11 +55,11 @@ def test_the_handle_says_what_it_is_q1(queue: hal.Queue, operations: Operations,
         assert word in repr(submission)
 
 
-def test_the_states_of_a_submission_q1(queue: hal.Queue, gate: hal.Semaphore) -> None:
+def test_the_states_of_a_submission_q1(queue, gate):
     """Q1: pending, then issued while it runs, then done."""
     began, leave = threading.Event(), threading.Event()
 
-    def call() -> None:
+    def call():
         began.set()
         assert leave.wait(LIMIT)
 
@@ -88,7 +74,7 @@ def test_the_states_of_a_submission_q1(queue: hal.Queue, gate: hal.Semaphore) ->
     assert submission.state == "done"
 
 
-def test_the_state_of_a_failed_submission_q1(queue: hal.Queue) -> None:
+def test_the_state_of_a_failed_submission_q1(queue):
     """Q1: failed, with its error, which `wait` raises and `error` returns, afresh each time."""
     submission = queue.call(lambda: 1 // 0)
     with pytest.raises(SemaphoreFailedError) as caught:
@@ -101,9 +87,7 @@ def test_the_state_of_a_failed_submission_q1(queue: hal.Queue) -> None:
 
 
 @pytest.mark.parametrize("limit", [1, 2, 7])
-def test_a_backlog_forms_and_drains_q1(
-    open_device: OpenDevice, make_semaphore: MakeSemaphore, limit: int
-) -> None:
+def test_a_backlog_forms_and_drains_q1(open_device, make_semaphore, limit):
     """Q1: with few operations in flight allowed, 200 more are taken at once, and run in order."""
     device = open_device(max_in_flight=limit)
     semaphore = make_semaphore()
@@ -120,9 +104,7 @@ def test_a_backlog_forms_and_drains_q1(
     assert {each.state for each in submissions} == {"done"}
 
 
-def test_a_backlog_moves_with_nobody_asking_q1(
-    open_device: OpenDevice, make_semaphore: MakeSemaphore
-) -> None:
+def test_a_backlog_moves_with_nobody_asking_q1(open_device, make_semaphore):
     """Q1: 300 operations over a limit of 2 end although no thread polls, waits or submits."""
     device = open_device(max_in_flight=2)
     buffer = device.allocate(64)
@@ -135,9 +117,7 @@ def test_a_backlog_moves_with_nobody_asking_q1(
 
 
 @pytest.mark.parametrize("count", [100, 2000])
-def test_one_signal_releases_many_q1(
-    unordered: hal.Queue, make_semaphore: MakeSemaphore, gate: hal.Semaphore, count: int
-) -> None:
+def test_one_signal_releases_many_q1(unordered, make_semaphore, gate, count):
     """Q1: however many a host signal releases, all of them run."""
     last = make_semaphore()
     released = [unordered.barrier(wait=gate.at(1)) for _ in range(count)]
@@ -149,9 +129,7 @@ def test_one_signal_releases_many_q1(
 
 @pytest.mark.parametrize("count", [2, 33, 100])
 @pytest.mark.parametrize("last", ["first", "last"])
-def test_many_waits_of_one_operation_q1(
-    queue: hal.Queue, make_semaphore: MakeSemaphore, count: int, last: str
-) -> None:
+def test_many_waits_of_one_operation_q1(queue, make_semaphore, count, last):
     """Q1: an operation may wait for any number of semaphores, met in any order."""
     semaphores = [make_semaphore() for _ in range(count)]
     pending = queue.barrier(wait=[each.at(1) for each in semaphores])
@@ -164,9 +142,7 @@ def test_many_waits_of_one_operation_q1(
 
 
 @pytest.mark.parametrize("count", [1, 2, 50])
-def test_many_signals_of_one_operation_q1(
-    queue: hal.Queue, make_semaphore: MakeSemaphore, gate: hal.Semaphore, count: int
-) -> None:
+def test_many_signals_of_one_operation_q1(queue, make_semaphore, gate, count):
     """Q1: an operation may signal any number of semaphores, with a value for each."""
     semaphores = [make_semaphore() for _ in range(count)]
     signal = [each.at(number + 1) for number, each in enumerate(semaphores)]
@@ -177,14 +153,12 @@ def test_many_signals_of_one_operation_q1(
     assert [each.query() for each in semaphores] == list(range(1, count + 1))
 
 
-def test_threads_submit_to_one_queue_q1(
-    device: hal.Device, queue: hal.Queue, make_semaphore: MakeSemaphore
-) -> None:
+def test_threads_submit_to_one_queue_q1(device, queue, make_semaphore):
     """Q1: six threads submit to one queue; each one's own operations keep their order."""
     buffer = device.upload(np.zeros(6, np.uint8))
     semaphores = [make_semaphore() for _ in range(6)]
 
-    def submit(number: int) -> None:
+    def submit(number):
         mine = buffer.subspan(number, 1)
         for value in range(1, 101):
             queue.fill(mine, value, signal=semaphores[number].at(value))
@@ -194,18 +168,16 @@ def test_threads_submit_to_one_queue_q1(
     assert buffer.numpy(timeout=LIMIT).tolist() == [100] * 6
 
 
-def test_a_thread_signals_while_another_submits_q1(
-    make_queue: MakeQueue, make_semaphore: MakeSemaphore
-) -> None:
+def test_a_thread_signals_while_another_submits_q1(make_queue, make_semaphore):
     """Q1: one thread submits, another signals what that waits for; neither holds up the other."""
     queue = make_queue(ordered=False)
     semaphore, done = make_semaphore(), [make_semaphore() for _ in range(300)]
 
-    def submit() -> None:
+    def submit():
         for number, each in enumerate(done, 1):
             queue.barrier(wait=semaphore.at(number), signal=each.at(1))
 
-    def signal() -> None:
+    def signal():
         for number in range(1, 301):
             semaphore.signal(number)
 
@@ -213,9 +185,7 @@ def test_a_thread_signals_while_another_submits_q1(
     hal.wait_all([each.at(1) for each in done], LIMIT)
 
 
-def test_progress_needs_no_flush_q1(
-    queue: hal.Queue, semaphore: hal.Semaphore, gate: hal.Semaphore
-) -> None:
+def test_progress_needs_no_flush_q1(queue, semaphore, gate):
     """Q1: operations run without `flush`, which may be called at any time and never blocks."""
     came = threading.Event()
     semaphore.on_reached(1, lambda _: came.set())
@@ -227,9 +197,7 @@ def test_progress_needs_no_flush_q1(
     queue.flush()
 
 
-def test_dropping_a_handle_changes_nothing_q1(
-    queue: hal.Queue, semaphore: hal.Semaphore, gate: hal.Semaphore
-) -> None:
+def test_dropping_a_handle_changes_nothing_q1(queue, semaphore, gate):
     """Q1: the operation goes on though nobody kept its submission."""
     queue.barrier(wait=gate.at(1), signal=semaphore.at(1))
     gate.signal(1)
@@ -237,12 +205,10 @@ def test_dropping_a_handle_changes_nothing_q1(
 
 
 @pytest.mark.parametrize("bad", ["wait", "signal"])
-def test_a_refused_submission_changes_nothing_q1(
-    queue: hal.Queue, make_semaphore: MakeSemaphore, operations: Operations, bad: str
-) -> None:
+def test_a_refused_submission_changes_nothing_q1(queue, make_semaphore, operations, bad):
     """Q1: a submission with a bad list raises; nothing was registered, reserved or run."""
     semaphore = make_semaphore(1)
-    lists: dict[str, object] = {"wait": [semaphore.at(0)], "signal": [semaphore.at(2)]}
+    lists = {"wait": [semaphore.at(0)], "signal": [semaphore.at(2)]}
     lists[bad] = [semaphore.at(2), "nonsense"]
     for kind in OPERATIONS:
         with pytest.raises(ArgumentTypeError):
@@ -254,9 +220,7 @@ def test_a_refused_submission_changes_nothing_q1(
 
 
 @pytest.mark.parametrize("entry", ["submission", "fence", "semaphore", "pair"])
-def test_a_signal_list_takes_timepoints_only_q1(
-    queue: hal.Queue, semaphore: hal.Semaphore, entry: str
-) -> None:
+def test_a_signal_list_takes_timepoints_only_q1(queue, semaphore, entry):
     """Q1: submissions and fences can be waited for, and not signalled."""
     bad = {
         "submission": queue.barrier(),
@@ -265,13 +229,11 @@ def test_a_signal_list_takes_timepoints_only_q1(
         "pair": (semaphore, 1),
     }[entry]
     with pytest.raises((ArgumentTypeError, InvalidArgumentError)):
-        queue.barrier(signal=[bad])  # type: ignore[list-item]
+        queue.barrier(signal=[bad])
     assert semaphore.query() == 0
 
 
-def test_a_submission_after_a_failure_is_fine_q1(
-    queue: hal.Queue, make_semaphore: MakeSemaphore, operations: Operations
-) -> None:
+def test_a_submission_after_a_failure_is_fine_q1(queue, make_semaphore, operations):
     """Q1: a queue whose operations failed takes more, and runs them."""
     failed = make_semaphore()
     failed.fail(broken())

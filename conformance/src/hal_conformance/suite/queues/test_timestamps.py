@@ -9,7 +9,7 @@ import pytest
 
 import hal
 from hal.errors import ArgumentTypeError, InvalidArgumentError, UnimplementedError
-from hal_conformance.suite.support import LIMIT, MakeQueue
+from hal_conformance.suite.support import LIMIT
 
 PAUSE = 0.02
 """Seconds that the host lets pass, for the device to measure."""
@@ -18,7 +18,7 @@ CLOCK_ERROR = 0.002
 """Seconds that two clocks may differ by over such a time, and a submission may take."""
 
 
-def test_timestamps_are_there_or_refused_q4(device: hal.Device, queue: hal.Queue) -> None:
+def test_timestamps_are_there_or_refused_q4(device, queue):
     """Q4: without the feature a timestamp raises; with it, it is a submission like others."""
     if "timestamps" not in device.features:
         with pytest.raises(UnimplementedError, match="timestamps"):
@@ -26,7 +26,7 @@ def test_timestamps_are_there_or_refused_q4(device: hal.Device, queue: hal.Queue
         return
     done = hal.create_semaphore()
     stamp = queue.timestamp(signal=done.at(1))
-    assert isinstance(stamp, hal.Submission)
+    assert issubclass(type(stamp), hal.Submission)
     assert (stamp.kind, stamp.queue) == ("timestamp", queue)
     done.wait(1, LIMIT)
     stamp.wait(LIMIT)
@@ -34,7 +34,7 @@ def test_timestamps_are_there_or_refused_q4(device: hal.Device, queue: hal.Queue
 
 
 @pytest.mark.feature("timestamps")
-def test_a_timestamp_is_taken_when_it_runs_q4(queue: hal.Queue, gate: hal.Semaphore) -> None:
+def test_a_timestamp_is_taken_when_it_runs_q4(queue, gate):
     """Q4: after its wait, not at its submission."""
     first = queue.timestamp()
     first.wait(LIMIT)
@@ -47,7 +47,7 @@ def test_a_timestamp_is_taken_when_it_runs_q4(queue: hal.Queue, gate: hal.Semaph
 
 
 @pytest.mark.feature("timestamps")
-def test_seconds_are_seconds_q4(queue: hal.Queue) -> None:
+def test_seconds_are_seconds_q4(queue):
     """Q4: the host's clock, looked at around it, agrees."""
     before = time.monotonic()
     first = queue.timestamp()
@@ -64,7 +64,7 @@ def test_seconds_are_seconds_q4(queue: hal.Queue) -> None:
 
 
 @pytest.mark.feature("timestamps")
-def test_times_of_several_queues_compare_q4(queue: hal.Queue, make_queue: MakeQueue) -> None:
+def test_times_of_several_queues_compare_q4(queue, make_queue):
     """Q4: they are of one clock, and what waits comes later."""
     stamps = [queue.timestamp()]
     for _ in range(6):
@@ -76,9 +76,7 @@ def test_times_of_several_queues_compare_q4(queue: hal.Queue, make_queue: MakeQu
 
 
 @pytest.mark.feature("timestamps")
-def test_a_time_that_is_not_there_is_refused_q4(
-    queue: hal.Queue, gate: hal.Semaphore, second_device: hal.Device
-) -> None:
+def test_a_time_that_is_not_there_is_refused_q4(queue, gate, second_device):
     """Q4: of work that has not ended, of another device, and of no timestamp."""
     first, late = queue.timestamp(), queue.timestamp(wait=gate.at(1))
     first.wait(LIMIT)
@@ -92,11 +90,11 @@ def test_a_time_that_is_not_there_is_refused_q4(
     with pytest.raises(InvalidArgumentError, match="two devices"):
         first.seconds_since(foreign)
     with pytest.raises(ArgumentTypeError, match=r"queue\.timestamp\(\)"):
-        first.seconds_since(queue.barrier())  # type: ignore[arg-type]
+        first.seconds_since(queue.barrier())
 
 
 @pytest.mark.feature("timestamps")
-def test_a_kept_time_does_not_change_q5(queue: hal.Queue) -> None:
+def test_a_kept_time_does_not_change_q5(queue):
     """Q5: whatever is measured afterwards."""
     first, second = queue.timestamp(), queue.timestamp()
     second.wait(LIMIT)

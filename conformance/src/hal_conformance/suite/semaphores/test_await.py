@@ -10,16 +10,8 @@ from typing import Any
 
 import pytest
 
-import hal
 from hal.errors import InvalidArgumentError, OperationError, SemaphoreFailedError
-from hal_conformance.suite.support import (
-    LIMIT,
-    PRODUCERS,
-    MakeSemaphore,
-    Producers,
-    broken,
-    in_threads,
-)
+from hal_conformance.suite.support import LIMIT, PRODUCERS, broken, in_threads
 
 
 def run(coroutine: Coroutine[Any, Any, Any]) -> Any:  # noqa: ANN401 - what it returns
@@ -28,11 +20,11 @@ def run(coroutine: Coroutine[Any, Any, Any]) -> Any:  # noqa: ANN401 - what it r
 
 
 @pytest.mark.parametrize("value", [0, 2, 3])
-def test_awaiting_a_reached_value_s8(make_semaphore: MakeSemaphore, value: int) -> None:
+def test_awaiting_a_reached_value_s8(make_semaphore, value):
     """S8: awaiting a value at or below what was reached goes on at once."""
     semaphore = make_semaphore(3)
 
-    async def wait() -> int:
+    async def wait():
         await semaphore.reached(value)
         return semaphore.query()
 
@@ -40,15 +32,13 @@ def test_awaiting_a_reached_value_s8(make_semaphore: MakeSemaphore, value: int) 
 
 
 @pytest.mark.parametrize("producer", PRODUCERS)
-def test_awaiting_a_value_that_comes_later_s8(
-    producers: Producers, semaphore: hal.Semaphore, producer: str
-) -> None:
+def test_awaiting_a_value_that_comes_later_s8(producers, semaphore, producer):
     """S8: while one task awaits the loop runs others, one of which has the value produced."""
 
-    async def main() -> list[str]:
-        seen: list[str] = []
+    async def main():
+        seen = []
 
-        async def wait() -> None:
+        async def wait():
             seen.append("waiting")
             await semaphore.reached(5)
             seen.append("reached")
@@ -65,9 +55,7 @@ def test_awaiting_a_value_that_comes_later_s8(
 
 
 @pytest.mark.parametrize("state", ["pending", "done"])
-def test_awaiting_a_submission_s8(
-    device: hal.Device, queue: hal.Queue, gate: hal.Semaphore, state: str
-) -> None:
+def test_awaiting_a_submission_s8(device, queue, gate, state):
     """S8: a submission is awaitable, pending or done, more than once."""
     buffer = device.allocate(64)
     submission = queue.fill(buffer, 3, wait=gate.at(1))
@@ -75,7 +63,7 @@ def test_awaiting_a_submission_s8(
         gate.signal(1)
         submission.wait(LIMIT)
 
-    async def main() -> None:
+    async def main():
         if state == "pending":
             asyncio.get_running_loop().call_soon(gate.signal, 1)
         await submission
@@ -86,13 +74,13 @@ def test_awaiting_a_submission_s8(
     assert (buffer.numpy(timeout=LIMIT) == 3).all()
 
 
-def test_awaiting_many_s8(queue: hal.Queue, semaphore: hal.Semaphore) -> None:
+def test_awaiting_many_s8(queue, semaphore):
     """S8: a hundred tasks await a hundred values, which a chain on a queue brings about."""
 
-    async def main() -> list[int]:
-        order: list[int] = []
+    async def main():
+        order = []
 
-        async def wait(value: int) -> None:
+        async def wait(value):
             await semaphore.reached(value)
             order.append(value)
 
@@ -107,14 +95,12 @@ def test_awaiting_many_s8(queue: hal.Queue, semaphore: hal.Semaphore) -> None:
 
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize("error", [broken(), OSError("gone")], ids=["hal", "foreign"])
-def test_awaiting_a_failure_s8(
-    make_semaphore: MakeSemaphore, error: BaseException, when: str
-) -> None:
+def test_awaiting_a_failure_s8(make_semaphore, error, when):
     """S8: an await raises the failure, of before or of while it waits, as every wait does."""
     semaphore = make_semaphore()
     kind = OperationError if isinstance(error, OperationError) else SemaphoreFailedError
 
-    async def main() -> None:
+    async def main():
         if when == "before":
             semaphore.fail(error)
         else:
@@ -127,11 +113,11 @@ def test_awaiting_a_failure_s8(
     run(main())
 
 
-def test_awaiting_a_failed_submission_s8(queue: hal.Queue, gate: hal.Semaphore) -> None:
+def test_awaiting_a_failed_submission_s8(queue, gate):
     """S8: awaiting a submission raises its error."""
     submission = queue.barrier(wait=gate.at(1))
 
-    async def main() -> None:
+    async def main():
         asyncio.get_running_loop().call_soon(gate.fail, broken())
         with pytest.raises(OperationError, match="broken"):
             await submission
@@ -139,7 +125,7 @@ def test_awaiting_a_failed_submission_s8(queue: hal.Queue, gate: hal.Semaphore) 
     run(main())
 
 
-def test_a_cancelled_await_leaves_nothing_behind_s8(semaphore: hal.Semaphore) -> None:
+def test_a_cancelled_await_leaves_nothing_behind_s8(semaphore):
     """S8: a task that is cancelled or times out keeps nothing alive, and the semaphore is fine."""
 
     class Payload:
@@ -147,11 +133,11 @@ def test_a_cancelled_await_leaves_nothing_behind_s8(semaphore: hal.Semaphore) ->
 
     references: list[weakref.ref[Any]] = []
 
-    async def wait(payload: Payload) -> None:
+    async def wait(payload):
         await semaphore.reached(1)
         assert isinstance(payload, Payload)
 
-    async def main() -> None:
+    async def main():
         # A waiter that is left behind would keep the loop that it was to wake.
         references.append(weakref.ref(asyncio.get_running_loop()))
         for _ in range(20):
@@ -172,10 +158,10 @@ def test_a_cancelled_await_leaves_nothing_behind_s8(semaphore: hal.Semaphore) ->
     assert semaphore.query() == 1
 
 
-def test_a_loop_that_ended_is_left_alone_s8(semaphore: hal.Semaphore) -> None:
+def test_a_loop_that_ended_is_left_alone_s8(semaphore):
     """S8: a value may be reached after the loop that awaited it was closed."""
 
-    async def main() -> None:
+    async def main():
         asyncio.ensure_future(semaphore.reached(1))  # noqa: RUF006
         await asyncio.sleep(0)
 
@@ -184,17 +170,17 @@ def test_a_loop_that_ended_is_left_alone_s8(semaphore: hal.Semaphore) -> None:
     assert semaphore.query() == 1
 
 
-def test_two_loops_await_one_semaphore_s8(semaphore: hal.Semaphore) -> None:
+def test_two_loops_await_one_semaphore_s8(semaphore):
     """S8: loops on two threads may await the same value."""
 
-    async def wait() -> None:
+    async def wait():
         await semaphore.reached(1)
 
     in_threads([lambda: run(wait()), lambda: run(wait()), lambda: semaphore.signal(1)])
 
 
 @pytest.mark.parametrize("value", [-1, 2**63])
-def test_a_bad_value_is_refused_before_the_await_s8(semaphore: hal.Semaphore, value: int) -> None:
+def test_a_bad_value_is_refused_before_the_await_s8(semaphore, value):
     """S8: `reached` checks its value at the call, outside of any loop."""
     with pytest.raises(InvalidArgumentError):
         semaphore.reached(value)

@@ -5,23 +5,13 @@ from __future__ import annotations
 import itertools
 import sys
 import threading
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import pytest
 
-import hal
 from hal.errors import ArgumentTypeError, HalError, OperationError, SemaphoreFailedError
-from hal_conformance.suite.support import (
-    LIMIT,
-    PRODUCERS,
-    MakeSemaphore,
-    Producers,
-    broken,
-    callbacks_done,
-    in_threads,
-)
+from hal_conformance.suite.support import LIMIT, PRODUCERS, broken, callbacks_done, in_threads
 
 
 class Note:
@@ -42,9 +32,7 @@ class Note:
 
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize("producer", PRODUCERS)
-def test_a_callback_comes_once_s8(
-    producers: Producers, semaphore: hal.Semaphore, producer: str, when: str
-) -> None:
+def test_a_callback_comes_once_s8(producers, semaphore, producer, when):
     """S8: registered before or after the value is reached, it is called once, with None."""
     note = Note()
     if when == "before":
@@ -60,14 +48,14 @@ def test_a_callback_comes_once_s8(
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
-def test_a_callback_is_never_inline_s8(semaphore: hal.Semaphore, when: str) -> None:
+def test_a_callback_is_never_inline_s8(semaphore, when):
     """S8: not even a reached value's callback runs on the thread that registers or signals.
 
     That thread holds a lock which the callback takes: inline it would wait for itself.
     """
     lock, note = threading.Lock(), Note()
 
-    def take_the_lock(error: HalError | None) -> None:
+    def take_the_lock(error):
         with lock:
             note(error)
 
@@ -82,7 +70,7 @@ def test_a_callback_is_never_inline_s8(semaphore: hal.Semaphore, when: str) -> N
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
-def test_a_callback_gets_the_failure_s8(semaphore: hal.Semaphore, when: str) -> None:
+def test_a_callback_gets_the_failure_s8(semaphore, when):
     """S8: on failure the function is called with the error, afresh."""
     note, original = Note(), broken()
     if when == "before":
@@ -97,7 +85,7 @@ def test_a_callback_gets_the_failure_s8(semaphore: hal.Semaphore, when: str) -> 
     assert str(error) == str(original)
 
 
-def test_a_callback_gets_a_hal_error_s8(semaphore: hal.Semaphore) -> None:
+def test_a_callback_gets_a_hal_error_s8(semaphore):
     """S8: also an error that is no `HalError` comes as one, with the original as its cause."""
     note, original = Note(), OSError("the disk is gone")
     semaphore.on_reached(1, note)
@@ -108,9 +96,9 @@ def test_a_callback_gets_a_hal_error_s8(semaphore: hal.Semaphore) -> None:
     assert error.__cause__ is original
 
 
-def test_callbacks_come_in_order_s8(semaphore: hal.Semaphore) -> None:
+def test_callbacks_come_in_order_s8(semaphore):
     """S8: callbacks of values that are reached one after another come in that order."""
-    seen: list[int] = []
+    seen = []
     for value in (3, 1, 2, 5, 4):
         semaphore.on_reached(value, partial(lambda value, _: seen.append(value), value))
     for value in range(1, 6):
@@ -119,15 +107,13 @@ def test_callbacks_come_in_order_s8(semaphore: hal.Semaphore) -> None:
     assert seen == [1, 2, 3, 4, 5]
 
 
-def test_a_callback_may_use_everything_s8(
-    device: hal.Device, queue: hal.Queue, make_semaphore: MakeSemaphore
-) -> None:
+def test_a_callback_may_use_everything_s8(device, queue, make_semaphore):
     """S8: a callback runs under no lock: it may submit, signal, poll, fail and register."""
     first, second, third, failed = (make_semaphore() for _ in range(4))
     note = Note()
     buffer = device.allocate(64)
 
-    def use(error: HalError | None) -> None:
+    def use(error):
         assert error is None
         assert first.query() == 1
         assert not second.poll(1)
@@ -144,7 +130,7 @@ def test_a_callback_may_use_everything_s8(
     assert second.query() == 1
 
 
-def test_callbacks_chain_s8(make_semaphore: MakeSemaphore) -> None:
+def test_callbacks_chain_s8(make_semaphore):
     """S8: a callback signals the next semaphore, whose callback signals the next, 50 long."""
     semaphores = [make_semaphore() for _ in range(51)]
     for here, there in itertools.pairwise(semaphores):
@@ -153,9 +139,7 @@ def test_callbacks_chain_s8(make_semaphore: MakeSemaphore) -> None:
     semaphores[-1].wait(1, LIMIT)
 
 
-def test_a_chain_of_callbacks_ends_where_a_condition_says_s8(
-    make_semaphore: MakeSemaphore,
-) -> None:
+def test_a_chain_of_callbacks_ends_where_a_condition_says_s8(make_semaphore):
     """S8: a callback that does not signal ends the chain; the rest stays as it is."""
     first, second, third = (make_semaphore() for _ in range(3))
     first.on_reached(1, lambda error: second.signal(1) if error is None else third.signal(1))
@@ -165,14 +149,12 @@ def test_a_chain_of_callbacks_ends_where_a_condition_says_s8(
     assert third.query() == 0
 
 
-def test_a_raising_callback_ends_nothing_s8(
-    semaphore: hal.Semaphore, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_raising_callback_ends_nothing_s8(semaphore, monkeypatch):
     """S8: what a callback raises goes to `sys.unraisablehook`, and the next ones come."""
     reported: list[Any] = []
     monkeypatch.setattr(sys, "unraisablehook", reported.append)
     note = Note()
-    callbacks: list[Callable[..., object]] = [lambda _: 1 // 0, sys.exit]
+    callbacks = [lambda _: 1 // 0, sys.exit]
     for callback in callbacks:
         semaphore.on_reached(1, callback)
     semaphore.on_reached(1, note)
@@ -182,7 +164,7 @@ def test_a_raising_callback_ends_nothing_s8(
     assert [each.object for each in reported] == callbacks
 
 
-def test_cancelling_takes_a_callback_back_s8(semaphore: hal.Semaphore) -> None:
+def test_cancelling_takes_a_callback_back_s8(semaphore):
     """S8: `cancel` returns True for a callback that was not sent off; it is never called."""
     cancelled, kept = Note(), Note()
     callback = semaphore.on_reached(1, cancelled)
@@ -195,7 +177,7 @@ def test_cancelling_takes_a_callback_back_s8(semaphore: hal.Semaphore) -> None:
     assert cancelled.calls == []
 
 
-def test_cancelling_after_the_call_s8(semaphore: hal.Semaphore) -> None:
+def test_cancelling_after_the_call_s8(semaphore):
     """S8: `cancel` returns False once the function was called."""
     note = Note()
     callback = semaphore.on_reached(1, note)
@@ -205,18 +187,18 @@ def test_cancelling_after_the_call_s8(semaphore: hal.Semaphore) -> None:
     assert len(note.calls) == 1
 
 
-def test_cancelling_against_a_signal_s8(make_semaphore: MakeSemaphore) -> None:
+def test_cancelling_against_a_signal_s8(make_semaphore):
     """S8: of a cancel and a signal at once one wins: True and no call, or False and one."""
     for _ in range(50):
         semaphore, note = make_semaphore(), Note()
         callback = semaphore.on_reached(1, note)
         together = threading.Barrier(2, timeout=LIMIT)
 
-        def cancel(callback: Any = callback, together: Any = together) -> bool:  # noqa: ANN401
+        def cancel(callback=callback, together=together):
             together.wait()
             return bool(callback.cancel())
 
-        def signal(semaphore: Any = semaphore, together: Any = together) -> None:  # noqa: ANN401
+        def signal(semaphore=semaphore, together=together):
             together.wait()
             semaphore.signal(1)
 
@@ -226,7 +208,7 @@ def test_cancelling_against_a_signal_s8(make_semaphore: MakeSemaphore) -> None:
 
 
 @pytest.mark.parametrize("function", [None, 7, "print"], ids=repr)
-def test_a_callback_is_a_function_s8(semaphore: hal.Semaphore, function: Any) -> None:  # noqa: ANN401
+def test_a_callback_is_a_function_s8(semaphore, function):
     """S8: `on_reached` refuses what cannot be called, and registers nothing."""
     with pytest.raises(ArgumentTypeError):
         semaphore.on_reached(1, function)

@@ -9,23 +9,13 @@ import pytest
 
 import hal
 from hal.errors import DeadlineExceededError
-from hal_conformance.suite.support import (
-    LIMIT,
-    PRODUCERS,
-    SHORT,
-    MakeQueue,
-    MakeSemaphore,
-    Producers,
-    in_threads,
-)
+from hal_conformance.suite.support import LIMIT, PRODUCERS, SHORT, in_threads
 
 pytestmark = pytest.mark.ordering
 
 
 @pytest.mark.parametrize("producer", PRODUCERS)
-def test_host_waits_after_the_signal_s2(
-    producers: Producers, semaphore: hal.Semaphore, producer: str
-) -> None:
+def test_host_waits_after_the_signal_s2(producers, semaphore, producer):
     """S2: a host wait for a value that was promised before returns once it is there."""
     producers.signal(producer, semaphore.at(1))
     semaphore.wait(1, LIMIT)
@@ -33,20 +23,18 @@ def test_host_waits_after_the_signal_s2(
 
 
 @pytest.mark.parametrize("producer", PRODUCERS)
-def test_host_waits_before_the_signal_s2(
-    producers: Producers, semaphore: hal.Semaphore, producer: str
-) -> None:
+def test_host_waits_before_the_signal_s2(producers, semaphore, producer):
     """S2: a thread may wait for a value that nobody has promised, and wakes when it comes."""
     waiting = threading.Event()
 
-    def wait() -> int:
+    def wait():
         with pytest.raises(DeadlineExceededError):
             semaphore.wait(1, SHORT)  # nobody has promised it by now
         waiting.set()
         semaphore.wait(1, LIMIT)
         return semaphore.query()
 
-    def signal() -> None:
+    def signal():
         assert waiting.wait(LIMIT)
         producers.signal(producer, semaphore.at(1))
 
@@ -54,9 +42,7 @@ def test_host_waits_before_the_signal_s2(
 
 
 @pytest.mark.parametrize("producer", PRODUCERS)
-def test_queue_waits_after_the_signal_s2(
-    producers: Producers, semaphore: hal.Semaphore, second_queue: hal.Queue, producer: str
-) -> None:
+def test_queue_waits_after_the_signal_s2(producers, semaphore, second_queue, producer):
     """S2: an operation may wait for a value that was promised or reached before."""
     producers.signal(producer, semaphore.at(1))
     second_queue.barrier(wait=semaphore.at(1)).wait(LIMIT)
@@ -64,9 +50,7 @@ def test_queue_waits_after_the_signal_s2(
 
 
 @pytest.mark.parametrize("producer", PRODUCERS)
-def test_queue_waits_before_the_signal_s2(
-    producers: Producers, make_semaphore: MakeSemaphore, second_queue: hal.Queue, producer: str
-) -> None:
+def test_queue_waits_before_the_signal_s2(producers, make_semaphore, second_queue, producer):
     """S2: an operation may wait for a value that nobody has promised (wait-before-signal)."""
     ready, done = make_semaphore(), make_semaphore()
     pending = second_queue.barrier(wait=ready.at(1), signal=done.at(1))
@@ -79,13 +63,7 @@ def test_queue_waits_before_the_signal_s2(
 
 @pytest.mark.parametrize("producer", PRODUCERS)
 @pytest.mark.parametrize("waiter", ["host", "queue"])
-def test_overshoot_satisfies_s2(
-    producers: Producers,
-    make_semaphore: MakeSemaphore,
-    second_queue: hal.Queue,
-    producer: str,
-    waiter: str,
-) -> None:
+def test_overshoot_satisfies_s2(producers, make_semaphore, second_queue, producer, waiter):
     """S2: whoever waits for 3 goes on when 10 is signalled."""
     semaphore, done = make_semaphore(2), make_semaphore()
     if waiter == "queue":
@@ -99,7 +77,7 @@ def test_overshoot_satisfies_s2(
 
 
 @pytest.mark.parametrize("value", [1, 2])
-def test_waits_for_reached_values_return_s2(make_semaphore: MakeSemaphore, value: int) -> None:
+def test_waits_for_reached_values_return_s2(make_semaphore, value):
     """S2: at 2, waits for 1 and for 2 return at once, with and without a time limit."""
     semaphore = make_semaphore(2)
     semaphore.wait(value)
@@ -112,12 +90,8 @@ def test_waits_for_reached_values_return_s2(make_semaphore: MakeSemaphore, value
 @pytest.mark.parametrize("order", ["before", "after"])
 @pytest.mark.parametrize("producer", PRODUCERS)
 def test_queue_waits_for_a_smaller_value_s2(
-    producers: Producers,
-    make_semaphore: MakeSemaphore,
-    second_queue: hal.Queue,
-    order: str,
-    producer: str,
-) -> None:
+    producers, make_semaphore, second_queue, order, producer
+):
     """S2: an operation that waits for 1 passes at 2, submitted before or after the signal."""
     first, second = make_semaphore(), make_semaphore()
     if order == "after":
@@ -132,9 +106,7 @@ def test_queue_waits_for_a_smaller_value_s2(
 
 
 @pytest.mark.parametrize("waits", [2, 5])
-def test_the_same_value_is_waited_for_many_times_s2(
-    producers: Producers, semaphore: hal.Semaphore, waits: int
-) -> None:
+def test_the_same_value_is_waited_for_many_times_s2(producers, semaphore, waits):
     """S2: a value that was reached can be waited for again and again, and stays."""
     producers.signal("device", semaphore.at(1))
     for _ in range(waits):
@@ -143,20 +115,18 @@ def test_the_same_value_is_waited_for_many_times_s2(
 
 
 @pytest.mark.parametrize("producer", PRODUCERS)
-def test_many_waiters_on_one_value_s2(
-    producers: Producers, make_semaphore: MakeSemaphore, make_queue: MakeQueue, producer: str
-) -> None:
+def test_many_waiters_on_one_value_s2(producers, make_semaphore, make_queue, producer):
     """S2: eight threads and eight operations that wait for one value all go on."""
     semaphore = make_semaphore()
     together = threading.Barrier(9, timeout=LIMIT)
     queues = [make_queue(ordered=False), make_queue()]
     pending = [queues[number % 2].barrier(wait=semaphore.at(1)) for number in range(8)]
 
-    def wait() -> None:
+    def wait():
         together.wait()
         semaphore.wait(1, LIMIT)
 
-    def signal() -> None:
+    def signal():
         together.wait()
         producers.signal(producer, semaphore.at(1))
 
@@ -165,13 +135,13 @@ def test_many_waiters_on_one_value_s2(
     assert all(each.state == "done" for each in pending)
 
 
-def test_waiters_for_different_values_wake_in_their_turn_s2(semaphore: hal.Semaphore) -> None:
+def test_waiters_for_different_values_wake_in_their_turn_s2(semaphore):
     """S2: of those who wait for 5, 10 and 15, a signal of 7 wakes the first, 15 the rest."""
-    reached: list[int] = []
+    reached = []
     events = {value: threading.Event() for value in (5, 10, 15)}
     for value, event in events.items():
 
-        def note(_: object, value: int = value, event: threading.Event = event) -> None:
+        def note(_, value=value, event=event):
             reached.append(value)
             event.set()
 
@@ -184,18 +154,18 @@ def test_waiters_for_different_values_wake_in_their_turn_s2(semaphore: hal.Semap
     assert reached == [5, 10, 15]
 
 
-def test_ping_pong_between_threads_s2(make_semaphore: MakeSemaphore) -> None:
+def test_ping_pong_between_threads_s2(make_semaphore):
     """S2: two threads hand a turn to each other over two semaphores, 200 times."""
     there, back = make_semaphore(), make_semaphore()
-    turns: list[str] = []
+    turns = []
 
-    def ping() -> None:
+    def ping():
         for turn in range(1, 201):
             turns.append("ping")
             there.signal(turn)
             back.wait(turn, LIMIT)
 
-    def pong() -> None:
+    def pong():
         for turn in range(1, 201):
             there.wait(turn, LIMIT)
             turns.append("pong")
@@ -205,7 +175,7 @@ def test_ping_pong_between_threads_s2(make_semaphore: MakeSemaphore) -> None:
     assert turns == ["ping", "pong"] * 200
 
 
-def test_ping_pong_of_host_and_queue_s2(queue: hal.Queue, make_semaphore: MakeSemaphore) -> None:
+def test_ping_pong_of_host_and_queue_s2(queue, make_semaphore):
     """S2: host and queue hand a turn to each other; the queue's part is submitted beforehand."""
     there, back = make_semaphore(), make_semaphore()
     for turn in range(1, 51):
@@ -216,16 +186,16 @@ def test_ping_pong_of_host_and_queue_s2(queue: hal.Queue, make_semaphore: MakeSe
         back.wait(turn, LIMIT)
 
 
-def test_ping_pong_over_a_beginning_that_was_reached_s2(make_semaphore: MakeSemaphore) -> None:
+def test_ping_pong_over_a_beginning_that_was_reached_s2(make_semaphore):
     """S2: a wait for 0 returns at once; a jump from 1 to 4 lets the one go who waits for 4."""
     there, back = make_semaphore(), make_semaphore()
 
-    def answer() -> None:
+    def answer():
         there.wait(0, LIMIT)
         back.signal(1)
         there.wait(4, LIMIT)
 
-    def ask() -> None:
+    def ask():
         back.wait(1, LIMIT)
         there.signal(4)
 
@@ -234,9 +204,7 @@ def test_ping_pong_over_a_beginning_that_was_reached_s2(make_semaphore: MakeSema
 
 
 @pytest.mark.parametrize("length", [1, 12, 100])
-def test_host_signal_releases_a_queued_chain_s2(
-    make_queue: MakeQueue, semaphore: hal.Semaphore, length: int
-) -> None:
+def test_host_signal_releases_a_queued_chain_s2(make_queue, semaphore, length):
     """S2: a chain of operations over three queues, each waiting for the one before.
 
     The host's wait for its end times out; one host signal releases it to the end.
@@ -252,9 +220,7 @@ def test_host_signal_releases_a_queued_chain_s2(
 
 
 @pytest.mark.parametrize("length", [12, 100])
-def test_a_chain_submitted_from_its_end_s2(
-    unordered: hal.Queue, semaphore: hal.Semaphore, length: int
-) -> None:
+def test_a_chain_submitted_from_its_end_s2(unordered, semaphore, length):
     """S2: the operations of a chain may be submitted last first, on one unordered queue."""
     for step in range(length, 0, -1):
         unordered.barrier(wait=semaphore.at(step), signal=semaphore.at(step + 1))
@@ -264,14 +230,12 @@ def test_a_chain_submitted_from_its_end_s2(
 
 
 @pytest.mark.parametrize("threads", [2, 8])
-def test_concurrent_signals_of_own_semaphores_s2(
-    make_semaphore: MakeSemaphore, queue: hal.Queue, threads: int
-) -> None:
+def test_concurrent_signals_of_own_semaphores_s2(make_semaphore, queue, threads):
     """S2: threads that each raise a semaphore of their own 300 times release what waits for all."""
     semaphores = [make_semaphore() for _ in range(threads)]
     waiting = queue.barrier(wait=[each.at(300) for each in semaphores])
 
-    def raise_to_the_end(semaphore: hal.Semaphore) -> None:
+    def raise_to_the_end(semaphore):
         for value in range(1, 301):
             semaphore.signal(value)
 
@@ -280,21 +244,21 @@ def test_concurrent_signals_of_own_semaphores_s2(
     assert [each.query() for each in semaphores] == [300] * threads
 
 
-def test_each_of_many_waits_is_met_once_s2(semaphore: hal.Semaphore, queue: hal.Queue) -> None:
+def test_each_of_many_waits_is_met_once_s2(semaphore, queue):
     """S2: a hundred callbacks registered while another thread signals come once each."""
     counts = [0] * 101
     last = threading.Event()
 
-    def register() -> None:
+    def register():
         for value in range(1, 101):
 
-            def count(_: object, value: int = value) -> None:
+            def count(_, value=value):
                 counts[value] += 1
 
             semaphore.on_reached(value, count)
         semaphore.on_reached(100, lambda _: last.set())
 
-    def signal() -> None:
+    def signal():
         for value in range(1, 101):
             if value % 2:
                 queue.barrier(signal=semaphore.at(value)).wait(LIMIT)

@@ -11,21 +11,8 @@ import pytest
 
 import hal
 from hal import errors
-from hal.errors import (
-    ArgumentTypeError,
-    HalError,
-    InvalidArgumentError,
-    OperationError,
-    SemaphoreFailedError,
-)
-from hal_conformance.suite.support import (
-    LIMIT,
-    MakeLatch,
-    MakeSemaphore,
-    assert_fails,
-    broken,
-    in_threads,
-)
+from hal.errors import ArgumentTypeError, InvalidArgumentError, OperationError, SemaphoreFailedError
+from hal_conformance.suite.support import LIMIT, assert_fails, broken, in_threads
 
 CLASSES = (
     errors.InvalidArgumentError,
@@ -57,7 +44,7 @@ LOOKS: dict[str, Callable[[hal.Semaphore], object]] = {
 
 
 @pytest.mark.parametrize("look", LOOKS)
-def test_failure_is_retroactive_s4(make_semaphore: MakeSemaphore, look: str) -> None:
+def test_failure_is_retroactive_s4(make_semaphore, look):
     """S4: after `fail`, every look raises the failure, also for a value that was reached."""
     semaphore = make_semaphore(2)
     semaphore.signal(3)
@@ -68,7 +55,7 @@ def test_failure_is_retroactive_s4(make_semaphore: MakeSemaphore, look: str) -> 
 
 
 @pytest.mark.parametrize("kind", CLASSES, ids=lambda kind: kind.__name__)
-def test_the_class_of_an_error_survives_s4(semaphore: hal.Semaphore, kind: type[HalError]) -> None:
+def test_the_class_of_an_error_survives_s4(semaphore, kind):
     """S4: a `HalError` is raised as what it is, with its text, status and native code."""
     original = kind("the very text", native_name="VENDOR_BROKEN", native_code=7)
     semaphore.fail(original)
@@ -82,9 +69,7 @@ def test_the_class_of_an_error_survives_s4(semaphore: hal.Semaphore, kind: type[
 
 
 @pytest.mark.parametrize("original", [OSError("disk"), KeyError("key"), SystemExit(3)], ids=repr)
-def test_foreign_errors_become_semaphore_failed_errors_s4(
-    semaphore: hal.Semaphore, original: BaseException
-) -> None:
+def test_foreign_errors_become_semaphore_failed_errors_s4(semaphore, original):
     """S4: an error that is no `HalError` is the cause of a `SemaphoreFailedError`."""
     semaphore.fail(original)
     with pytest.raises(SemaphoreFailedError) as caught:
@@ -92,7 +77,7 @@ def test_foreign_errors_become_semaphore_failed_errors_s4(
     assert caught.value.__cause__ is original
 
 
-def test_the_first_failure_wins_s4(semaphore: hal.Semaphore) -> None:
+def test_the_first_failure_wins_s4(semaphore):
     """S4: a second `fail` is dropped, whatever its error."""
     semaphore.fail(broken("first"))
     semaphore.fail(errors.CancelledError("second"))
@@ -100,11 +85,11 @@ def test_the_first_failure_wins_s4(semaphore: hal.Semaphore) -> None:
         semaphore.query()
 
 
-def test_one_of_many_failures_wins_s4(semaphore: hal.Semaphore) -> None:
+def test_one_of_many_failures_wins_s4(semaphore):
     """S4: of eight threads that fail a semaphore one wins, and all looks agree which."""
     together = threading.Barrier(8, timeout=LIMIT)
 
-    def fail(number: int) -> str:
+    def fail(number):
         together.wait()
         semaphore.fail(broken(f"failure {number}"))
         with pytest.raises(OperationError) as caught:
@@ -115,7 +100,7 @@ def test_one_of_many_failures_wins_s4(semaphore: hal.Semaphore) -> None:
     assert len(set(texts)) == 1
 
 
-def test_the_value_stays_when_a_signal_comes_after_failure_s4(semaphore: hal.Semaphore) -> None:
+def test_the_value_stays_when_a_signal_comes_after_failure_s4(semaphore):
     """S4: a host signal after `fail` raises the failure, not that the value is too low."""
     semaphore.signal(5)
     semaphore.fail(broken())
@@ -125,10 +110,10 @@ def test_the_value_stays_when_a_signal_comes_after_failure_s4(semaphore: hal.Sem
 
 
 @pytest.mark.parametrize("wait", ["wait", "wait_all", "wait_any", "fence"])
-def test_failure_wakes_blocked_waiters_s4(make_semaphore: MakeSemaphore, wait: str) -> None:
+def test_failure_wakes_blocked_waiters_s4(make_semaphore, wait):
     """S4: threads that are blocked in a wait wake with the error; other semaphores are fine."""
     semaphore, other = make_semaphore(), make_semaphore()
-    waits: dict[str, Callable[[], object]] = {
+    waits = {
         "wait": lambda: semaphore.wait(1, LIMIT),
         "wait_all": lambda: hal.wait_all([other.at(1), semaphore.at(1)], LIMIT),
         "wait_any": lambda: hal.wait_any([other.at(1), semaphore.at(1)], LIMIT),
@@ -136,12 +121,12 @@ def test_failure_wakes_blocked_waiters_s4(make_semaphore: MakeSemaphore, wait: s
     }
     together = threading.Barrier(4, timeout=LIMIT)
 
-    def wait_for_it() -> None:
+    def wait_for_it():
         together.wait()
         with pytest.raises(OperationError, match="broken"):
             waits[wait]()
 
-    def fail() -> None:
+    def fail():
         together.wait()
         semaphore.fail(broken())
 
@@ -150,7 +135,7 @@ def test_failure_wakes_blocked_waiters_s4(make_semaphore: MakeSemaphore, wait: s
     other.signal(1)
 
 
-def test_what_is_raised_is_fresh_s4(semaphore: hal.Semaphore) -> None:
+def test_what_is_raised_is_fresh_s4(semaphore):
     """S4: every look raises a new exception, so that tracebacks do not grow."""
     original = broken()
     semaphore.fail(original)
@@ -166,7 +151,7 @@ def test_what_is_raised_is_fresh_s4(semaphore: hal.Semaphore) -> None:
     assert all(error.__cause__ is original for error in caught)
 
 
-def test_a_kept_failure_keeps_no_frames_s4(make_semaphore: MakeSemaphore) -> None:
+def test_a_kept_failure_keeps_no_frames_s4(make_semaphore):
     """S4: what is kept has no traceback, whose frames would keep buffers alive."""
     for original in (OSError("one"), ExceptionGroup("many", [OSError("one")])):
         semaphore = make_semaphore()
@@ -182,9 +167,7 @@ def test_a_kept_failure_keeps_no_frames_s4(make_semaphore: MakeSemaphore) -> Non
         assert kept.__traceback__ is None
 
 
-def test_a_queues_signal_to_a_failed_semaphore_is_dropped_s4(
-    queue: hal.Queue, make_semaphore: MakeSemaphore
-) -> None:
+def test_a_queues_signal_to_a_failed_semaphore_is_dropped_s4(queue, make_semaphore):
     """S4: an operation that signals a failed semaphore runs, and its other signals proceed."""
     failed, good = make_semaphore(), make_semaphore()
     failed.fail(broken())
@@ -194,9 +177,7 @@ def test_a_queues_signal_to_a_failed_semaphore_is_dropped_s4(
     assert_fails(failed.at(1), broken())
 
 
-def test_failure_while_the_producer_runs_s4(
-    queue: hal.Queue, make_semaphore: MakeSemaphore, make_latch: MakeLatch
-) -> None:
+def test_failure_while_the_producer_runs_s4(queue, make_semaphore, make_latch):
     """S4: a semaphore that fails while its producer runs stays failed; the producer is done."""
     failed, good = make_semaphore(), make_semaphore()
     latch = make_latch(queue, signal=[failed.at(1), good.at(1)])
@@ -210,14 +191,14 @@ def test_failure_while_the_producer_runs_s4(
 
 
 @pytest.mark.parametrize("value", ["text", None, 3, OSError], ids=repr)
-def test_only_exceptions_can_be_failed_with_s4(semaphore: hal.Semaphore, value: object) -> None:
+def test_only_exceptions_can_be_failed_with_s4(semaphore, value):
     """S4: `fail` takes an exception, and changes nothing otherwise."""
     with pytest.raises(ArgumentTypeError):
-        semaphore.fail(value)  # type: ignore[arg-type]
+        semaphore.fail(value)
     assert semaphore.query() == 0
 
 
-def test_failures_do_not_mix_s4(make_semaphore: MakeSemaphore) -> None:
+def test_failures_do_not_mix_s4(make_semaphore):
     """S4: one error may fail two semaphores, and two semaphores have two errors."""
     shared = broken("shared")
     first, second, third = make_semaphore(), make_semaphore(), make_semaphore()

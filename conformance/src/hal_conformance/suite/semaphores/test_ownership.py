@@ -7,12 +7,10 @@ import pytest
 
 import hal
 from hal.errors import ArgumentTypeError, CancelledError
-from hal_conformance.suite.support import LIMIT, MakeQueue, MakeSemaphore, OpenDevice
+from hal_conformance.suite.support import LIMIT
 
 
-def test_a_device_makes_the_same_semaphores_s3(
-    device: hal.Device, second_device: hal.Device, make_queue: MakeQueue
-) -> None:
+def test_a_device_makes_the_same_semaphores_s3(device, second_device, make_queue):
     """S3: `Device.create_semaphore` makes what `hal.create_semaphore` makes: for all queues."""
     semaphore = device.create_semaphore(4, name="made by a device")
     assert type(semaphore) is type(hal.create_semaphore())
@@ -23,9 +21,7 @@ def test_a_device_makes_the_same_semaphores_s3(
     assert semaphore.query() == 5
 
 
-def test_a_semaphore_outlives_its_device_s3(
-    open_device: OpenDevice, make_semaphore: MakeSemaphore, queue: hal.Queue
-) -> None:
+def test_a_semaphore_outlives_its_device_s3(open_device, make_semaphore, queue):
     """S3: what a device signalled before it was closed can be waited for on another."""
     semaphore = make_semaphore()
     other = open_device()
@@ -37,9 +33,7 @@ def test_a_semaphore_outlives_its_device_s3(
     assert semaphore.query() == 2
 
 
-def test_devices_hand_a_turn_to_each_other_s3(
-    queue: hal.Queue, second_device: hal.Device, make_queue: MakeQueue, semaphore: hal.Semaphore
-) -> None:
+def test_devices_hand_a_turn_to_each_other_s3(queue, second_device, make_queue, semaphore):
     """S3: queues of two devices take turns on one semaphore, all submitted beforehand."""
     queues = (queue, make_queue(device=second_device))
     for turn in range(1, 41):
@@ -49,9 +43,7 @@ def test_devices_hand_a_turn_to_each_other_s3(
     semaphore.wait(41, LIMIT)
 
 
-def test_wait_before_signal_across_devices_s3(
-    queue: hal.Queue, second_device: hal.Device, make_queue: MakeQueue, semaphore: hal.Semaphore
-) -> None:
+def test_wait_before_signal_across_devices_s3(queue, second_device, make_queue, semaphore):
     """S3: a queue may wait for a value before a queue of another device promises it."""
     waiting = queue.barrier(wait=semaphore.at(1))
     assert waiting.state == "pending"
@@ -59,9 +51,7 @@ def test_wait_before_signal_across_devices_s3(
     waiting.wait(LIMIT)
 
 
-def test_closing_a_device_cancels_its_promises_s3(
-    open_device: OpenDevice, make_semaphore: MakeSemaphore
-) -> None:
+def test_closing_a_device_cancels_its_promises_s3(open_device, make_semaphore):
     """S3: the signals of what `close` cancels fail; semaphores that it only waited for go on."""
     waited, promised = make_semaphore(), make_semaphore()
     other = open_device()
@@ -73,9 +63,7 @@ def test_closing_a_device_cancels_its_promises_s3(
     assert waited.query() == 1
 
 
-def test_a_semaphore_may_be_dropped_while_it_is_waited_for_s3(
-    unordered: hal.Queue, gate: hal.Semaphore
-) -> None:
+def test_a_semaphore_may_be_dropped_while_it_is_waited_for_s3(unordered, gate):
     """S3: operations keep the semaphores that they wait for and signal; nobody else has to."""
     middle = hal.create_semaphore()
     last = unordered.barrier(wait=middle.at(1))
@@ -85,7 +73,7 @@ def test_a_semaphore_may_be_dropped_while_it_is_waited_for_s3(
     last.wait(LIMIT)
 
 
-def test_names_s3() -> None:
+def test_names_s3():
     """S3: a semaphore has the name it was given, or one that no other has."""
     first, second = hal.create_semaphore(), hal.create_semaphore()
     assert first.name != second.name
@@ -97,7 +85,7 @@ def test_names_s3() -> None:
         hal.create_semaphore(name=7)  # type: ignore[arg-type]
 
 
-def test_timepoints_are_pairs_s3(make_semaphore: MakeSemaphore) -> None:
+def test_timepoints_are_pairs_s3(make_semaphore):
     """S3: `at` names a semaphore and a value, which can be unpacked and compared."""
     semaphore = make_semaphore(name="frames")
     timepoint = semaphore.at(7)

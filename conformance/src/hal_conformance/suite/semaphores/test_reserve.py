@@ -6,22 +6,12 @@ import threading
 
 import pytest
 
-import hal
 from hal.errors import InvalidArgumentError
-from hal_conformance.suite.support import (
-    LIMIT,
-    OPERATIONS,
-    MakeLatch,
-    MakeSemaphore,
-    Operations,
-    in_threads,
-)
+from hal_conformance.suite.support import LIMIT, OPERATIONS, in_threads
 
 
 @pytest.mark.parametrize("value", [1, 2, 3])
-def test_submission_not_above_the_value_is_refused_s1(
-    queue: hal.Queue, make_semaphore: MakeSemaphore, value: int
-) -> None:
+def test_submission_not_above_the_value_is_refused_s1(queue, make_semaphore, value):
     """S1: at 3, an operation that would signal 3 or less is refused, and nothing was submitted."""
     semaphore, untouched = make_semaphore(3), make_semaphore()
     with pytest.raises(InvalidArgumentError):
@@ -33,9 +23,7 @@ def test_submission_not_above_the_value_is_refused_s1(
 
 
 @pytest.mark.parametrize("kind", OPERATIONS)
-def test_every_operation_checks_its_signals_s1(
-    queue: hal.Queue, make_semaphore: MakeSemaphore, operations: Operations, kind: str
-) -> None:
+def test_every_operation_checks_its_signals_s1(queue, make_semaphore, operations, kind):
     """S1: whatever the operation, a signal not above the value raises, and it does not run."""
     semaphore = make_semaphore(5)
     with pytest.raises(InvalidArgumentError):
@@ -48,9 +36,7 @@ def test_every_operation_checks_its_signals_s1(
 
 
 @pytest.mark.parametrize("value", [1, 2])
-def test_host_signal_below_a_running_calls_value_is_refused_s1(
-    queue: hal.Queue, semaphore: hal.Semaphore, make_latch: MakeLatch, value: int
-) -> None:
+def test_host_signal_below_a_running_calls_value_is_refused_s1(queue, semaphore, make_latch, value):
     """S1: an issued operation has reserved its value 2; a host signal of 1 or 2 raises."""
     latch = make_latch(queue, signal=semaphore.at(2))
     latch.wait_running()
@@ -61,9 +47,7 @@ def test_host_signal_below_a_running_calls_value_is_refused_s1(
     semaphore.wait(2, LIMIT)
 
 
-def test_host_signal_above_a_running_calls_value_stands_s1(
-    queue: hal.Queue, semaphore: hal.Semaphore, make_latch: MakeLatch
-) -> None:
+def test_host_signal_above_a_running_calls_value_stands_s1(queue, semaphore, make_latch):
     """S1: above the reserved value the host may signal; the operation's own value is overtaken.
 
     Retirement takes the maximum: the operation is done, and the value stays.
@@ -77,9 +61,7 @@ def test_host_signal_above_a_running_calls_value_stands_s1(
     assert semaphore.query() == 5
 
 
-def test_a_pending_operation_reserves_nothing_s1(
-    queue: hal.Queue, semaphore: hal.Semaphore, gate: hal.Semaphore
-) -> None:
+def test_a_pending_operation_reserves_nothing_s1(queue, semaphore, gate):
     """S1: only the issue reserves; while it waits, an operation's value can be overtaken.
 
     It then fails without running, with `InvalidArgumentError`, and so does its signal.
@@ -94,9 +76,7 @@ def test_a_pending_operation_reserves_nothing_s1(
         semaphore.wait(3, LIMIT)
 
 
-def test_two_pending_operations_with_one_value_s1(
-    unordered: hal.Queue, semaphore: hal.Semaphore, gate: hal.Semaphore
-) -> None:
+def test_two_pending_operations_with_one_value_s1(unordered, semaphore, gate):
     """S1: of two operations that would signal the same value one runs and the other fails."""
     both = [unordered.barrier(wait=gate.at(1), signal=semaphore.at(1)) for _ in range(2)]
     gate.signal(1)
@@ -104,9 +84,7 @@ def test_two_pending_operations_with_one_value_s1(
     assert sorted(each.state for each in both) == ["done", "failed"]
 
 
-def test_all_signals_are_reserved_together_s1(
-    queue: hal.Queue, make_semaphore: MakeSemaphore, gate: hal.Semaphore
-) -> None:
+def test_all_signals_are_reserved_together_s1(queue, make_semaphore, gate):
     """S1: an operation one of whose values was overtaken signals none of them."""
     first, second = make_semaphore(), make_semaphore()
     pending = queue.barrier(wait=gate.at(1), signal=[first.at(1), second.at(1)])
@@ -120,18 +98,14 @@ def test_all_signals_are_reserved_together_s1(
 
 
 @pytest.mark.parametrize(("wait", "signal"), [(1, 1), (2, 1), (5, 3)])
-def test_waiting_for_ones_own_value_is_refused_s1(
-    queue: hal.Queue, semaphore: hal.Semaphore, wait: int, signal: int
-) -> None:
+def test_waiting_for_ones_own_value_is_refused_s1(queue, semaphore, wait, signal):
     """S1: an operation that waits for s@a and signals s@b needs b > a, or it is refused."""
     with pytest.raises(InvalidArgumentError):
         queue.barrier(wait=semaphore.at(wait), signal=semaphore.at(signal))
     assert semaphore.query() == 0
 
 
-def test_waiting_for_less_than_it_signals_is_fine_s1(
-    queue: hal.Queue, semaphore: hal.Semaphore
-) -> None:
+def test_waiting_for_less_than_it_signals_is_fine_s1(queue, semaphore):
     """S1: s@1 to s@2, s@2 to s@3 and so on is a chain on one semaphore."""
     for value in range(1, 6):
         queue.barrier(wait=semaphore.at(value), signal=semaphore.at(value + 1))
@@ -140,16 +114,14 @@ def test_waiting_for_less_than_it_signals_is_fine_s1(
     semaphore.wait(6, LIMIT)
 
 
-def test_a_semaphore_stands_once_in_a_signal_list_s1(
-    queue: hal.Queue, semaphore: hal.Semaphore
-) -> None:
+def test_a_semaphore_stands_once_in_a_signal_list_s1(queue, semaphore):
     """S1: two signals of one semaphore in one operation are refused."""
     with pytest.raises(InvalidArgumentError):
         queue.barrier(signal=[semaphore.at(1), semaphore.at(2)])
     queue.barrier(signal=semaphore.at(1)).wait(LIMIT)
 
 
-def test_one_of_many_signallers_wins_s1(make_semaphore: MakeSemaphore) -> None:
+def test_one_of_many_signallers_wins_s1(make_semaphore):
     """S1: of eight threads that signal the same values each value is signalled by one.
 
     The others get `InvalidArgumentError`; at the end the highest value stands.
@@ -157,7 +129,7 @@ def test_one_of_many_signallers_wins_s1(make_semaphore: MakeSemaphore) -> None:
     semaphore = make_semaphore()
     together = threading.Barrier(8, timeout=LIMIT)
 
-    def signal_all() -> int:
+    def signal_all():
         together.wait()
         accepted = 0
         for value in range(1, 201):
@@ -173,9 +145,7 @@ def test_one_of_many_signallers_wins_s1(make_semaphore: MakeSemaphore) -> None:
     assert 1 <= accepted <= 200
 
 
-def test_host_and_queue_signal_one_semaphore_in_turn_s1(
-    queue: hal.Queue, semaphore: hal.Semaphore
-) -> None:
+def test_host_and_queue_signal_one_semaphore_in_turn_s1(queue, semaphore):
     """S1: host and queue may take turns on one semaphore, each above what is there."""
     for value in range(1, 21, 2):
         semaphore.signal(value)

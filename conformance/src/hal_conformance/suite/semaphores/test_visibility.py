@@ -10,14 +10,7 @@ import numpy as np
 import pytest
 
 import hal
-from hal_conformance.suite.support import (
-    LIMIT,
-    MakeQueue,
-    MakeSemaphore,
-    callbacks_done,
-    in_threads,
-    pattern,
-)
+from hal_conformance.suite.support import LIMIT, callbacks_done, in_threads, pattern
 
 pytestmark = pytest.mark.ordering
 
@@ -38,9 +31,7 @@ def _until(look: Callable[[], bool]) -> None:
 
 
 @pytest.mark.parametrize("look", LOOKS)
-def test_a_seen_value_means_that_memory_is_written_s7(
-    device: hal.Device, queue: hal.Queue, semaphore: hal.Semaphore, look: str
-) -> None:
+def test_a_seen_value_means_that_memory_is_written_s7(device, queue, semaphore, look):
     """S7: 20 reads into host arrays; when the host sees a value its array is complete."""
     source = device.upload(pattern(SIZE))
     expected = pattern(SIZE)
@@ -53,8 +44,8 @@ def test_a_seen_value_means_that_memory_is_written_s7(
 
 @pytest.mark.parametrize("look", LOOKS)
 def test_a_seen_value_means_that_other_queues_work_is_done_s7(
-    device: hal.Device, make_queue: MakeQueue, make_semaphore: MakeSemaphore, look: str
-) -> None:
+    device, make_queue, make_semaphore, look
+):
     """S7: what a value depends on has ended on every queue, and its handle says so."""
     queues = [make_queue(), make_queue(), make_queue(ordered=False)]
     buffer = device.allocate(SIZE)
@@ -69,16 +60,14 @@ def test_a_seen_value_means_that_other_queues_work_is_done_s7(
         assert (buffer.numpy(timeout=LIMIT) == value).all()
 
 
-def test_a_callback_sees_what_was_written_s7(
-    device: hal.Device, queue: hal.Queue, semaphore: hal.Semaphore
-) -> None:
+def test_a_callback_sees_what_was_written_s7(device, queue, semaphore):
     """S7: when a callback comes, the memory of the work before it is complete."""
     source = device.upload(pattern(SIZE, 3))
-    seen: list[bool] = []
+    seen = []
     for value in range(1, 11):
         out = np.zeros(SIZE, np.uint8)
 
-        def look(error: object, out: Any = out) -> None:  # noqa: ANN401 - an array
+        def look(error, out=out):
             seen.append(error is None and np.array_equal(out, pattern(SIZE, 3)))
 
         semaphore.on_reached(value, look)
@@ -88,9 +77,7 @@ def test_a_callback_sees_what_was_written_s7(
     assert seen == [True] * 10
 
 
-def test_rounds_between_host_and_device_keep_the_data_s7(
-    device: hal.Device, make_queue: MakeQueue, semaphore: hal.Semaphore
-) -> None:
+def test_rounds_between_host_and_device_keep_the_data_s7(device, make_queue, semaphore):
     """S7: 12 rounds of write or update, copy on another queue, read on a third, and a change."""
     up, across, down = make_queue(), make_queue(), make_queue()
     first, second = device.allocate(SIZE), device.allocate(SIZE)
@@ -109,9 +96,7 @@ def test_rounds_between_host_and_device_keep_the_data_s7(
         assert np.array_equal(data, expected)
 
 
-def test_one_write_fans_out_to_every_queue_s7(
-    device: hal.Device, make_queue: MakeQueue, semaphore: hal.Semaphore
-) -> None:
+def test_one_write_fans_out_to_every_queue_s7(device, make_queue, semaphore):
     """S7: five queues that wait for one write, submitted before it, each read its bytes."""
     buffer = device.allocate(SIZE)
     outs = [np.zeros(SIZE, np.uint8) for _ in range(5)]
@@ -125,14 +110,12 @@ def test_one_write_fans_out_to_every_queue_s7(
         assert np.array_equal(out, pattern(SIZE, 9))
 
 
-def test_query_does_not_run_ahead_of_a_running_call_s7(
-    queue: hal.Queue, second_queue: hal.Queue, make_semaphore: MakeSemaphore
-) -> None:
+def test_query_does_not_run_ahead_of_a_running_call_s7(queue, second_queue, make_semaphore):
     """S7: while a host call runs, no value that depends on it can be seen, on any queue."""
     semaphore, dependent = make_semaphore(), make_semaphore()
     observed: list[tuple[int, int]] = []
 
-    def call() -> None:
+    def call():
         observed.extend((semaphore.query(), dependent.query()) for _ in range(100))
 
     queue.call(call, signal=semaphore.at(1))
@@ -142,14 +125,12 @@ def test_query_does_not_run_ahead_of_a_running_call_s7(
     assert semaphore.query() == 1
 
 
-def test_threads_see_each_others_work_s7(
-    device: hal.Device, make_queue: MakeQueue, semaphore: hal.Semaphore
-) -> None:
+def test_threads_see_each_others_work_s7(device, make_queue, semaphore):
     """S7: four threads, each with a queue, add to one buffer in turn; nothing is lost."""
     buffer = device.upload(np.zeros(256, np.uint8))
     queues = [make_queue() for _ in range(4)]
 
-    def work(number: int) -> None:
+    def work(number):
         out = np.zeros(256, np.uint8)
         for turn in range(number, 40, 4):
             semaphore.wait(turn, LIMIT)

@@ -6,7 +6,6 @@ import math
 import threading
 import time
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 
@@ -17,20 +16,11 @@ from hal.errors import (
     InvalidArgumentError,
     OperationError,
 )
-from hal_conformance.suite.support import (
-    LIMIT,
-    PRODUCERS,
-    SHORT,
-    MakeLatch,
-    MakeSemaphore,
-    Producers,
-    broken,
-    in_threads,
-)
+from hal_conformance.suite.support import LIMIT, PRODUCERS, SHORT, broken, in_threads
 
 
 @pytest.mark.parametrize("timeout", [0, 1e-9, SHORT])
-def test_unreached_values_time_out_s6(semaphore: hal.Semaphore, timeout: float) -> None:
+def test_unreached_values_time_out_s6(semaphore, timeout):
     """S6: a wait for what nobody promised raises `DeadlineExceededError`, a `TimeoutError`."""
     with pytest.raises(DeadlineExceededError) as caught:
         semaphore.wait(1, timeout)
@@ -39,7 +29,7 @@ def test_unreached_values_time_out_s6(semaphore: hal.Semaphore, timeout: float) 
 
 
 @pytest.mark.parametrize("timeout", [0.05, 0.2])
-def test_the_time_limit_is_kept_s6(semaphore: hal.Semaphore, timeout: float) -> None:
+def test_the_time_limit_is_kept_s6(semaphore, timeout):
     """S6: a wait lasts as long as its time limit, and then ends."""
     start = time.monotonic()
     with pytest.raises(DeadlineExceededError):
@@ -48,9 +38,7 @@ def test_the_time_limit_is_kept_s6(semaphore: hal.Semaphore, timeout: float) -> 
 
 
 @pytest.mark.parametrize("timeout", [0, 1e-9, SHORT])
-def test_a_wait_that_timed_out_can_be_tried_again_s6(
-    producers: Producers, semaphore: hal.Semaphore, timeout: float
-) -> None:
+def test_a_wait_that_timed_out_can_be_tried_again_s6(producers, semaphore, timeout):
     """S6: finite waits are repeated until the value comes: it times out, or it is there."""
     with pytest.raises(DeadlineExceededError):
         semaphore.wait(1, timeout)
@@ -68,19 +56,19 @@ def test_a_wait_that_timed_out_can_be_tried_again_s6(
 
 @pytest.mark.parametrize("timeout", [None, 0, LIMIT, math.inf], ids=repr)
 @pytest.mark.parametrize("empty", [(), [], hal.Fence()], ids=["tuple", "list", "fence"])
-def test_waiting_for_nothing_s6(empty: Any, timeout: float | None) -> None:  # noqa: ANN401
+def test_waiting_for_nothing_s6(empty, timeout):
     """S6: a wait for all of nothing returns at once, whatever its time limit."""
     hal.wait_all(empty, timeout)
 
 
 @pytest.mark.parametrize("timeout", [None, 0, LIMIT, math.inf], ids=repr)
-def test_any_of_nothing_is_none_s6(timeout: float | None) -> None:
+def test_any_of_nothing_is_none_s6(timeout):
     """S6: a wait for any of nothing returns None at once, whatever its time limit."""
     assert hal.wait_any([], timeout) is None
     assert hal.wait_any([hal.Fence()], timeout) == 0
 
 
-def test_wait_all_needs_all_s6(make_semaphore: MakeSemaphore) -> None:
+def test_wait_all_needs_all_s6(make_semaphore):
     """S6: one of two reached is not enough for `wait_all`, and is for `wait_any`."""
     first, second = make_semaphore(), make_semaphore(1)
     with pytest.raises(DeadlineExceededError):
@@ -92,7 +80,7 @@ def test_wait_all_needs_all_s6(make_semaphore: MakeSemaphore) -> None:
 
 
 @pytest.mark.parametrize("reached", [0, 7, 15])
-def test_wait_any_says_which_s6(make_semaphore: MakeSemaphore, reached: int) -> None:
+def test_wait_any_says_which_s6(make_semaphore, reached):
     """S6: `wait_any` returns the index of the entry that was reached, the first of several."""
     semaphores = [make_semaphore() for _ in range(16)]
     with pytest.raises(DeadlineExceededError):
@@ -103,9 +91,7 @@ def test_wait_any_says_which_s6(make_semaphore: MakeSemaphore, reached: int) -> 
 
 
 @pytest.mark.parametrize("producer", PRODUCERS)
-def test_wait_all_of_a_hundred_s6(
-    producers: Producers, make_semaphore: MakeSemaphore, producer: str
-) -> None:
+def test_wait_all_of_a_hundred_s6(producers, make_semaphore, producer):
     """S6: a wait for a hundred semaphores, signalled each by its own operation."""
     semaphores = [make_semaphore() for _ in range(100)]
     for each in semaphores[1:]:
@@ -118,18 +104,16 @@ def test_wait_all_of_a_hundred_s6(
 
 
 @pytest.mark.parametrize("producer", PRODUCERS)
-def test_wait_any_wakes_for_one_of_a_hundred_s6(
-    producers: Producers, make_semaphore: MakeSemaphore, producer: str
-) -> None:
+def test_wait_any_wakes_for_one_of_a_hundred_s6(producers, make_semaphore, producer):
     """S6: a thread that waits for any of a hundred wakes for the one that is signalled."""
     semaphores = [make_semaphore() for _ in range(100)]
     started = threading.Event()
 
-    def wait() -> int | None:
+    def wait():
         started.set()
         return hal.wait_any([each.at(1) for each in semaphores], LIMIT)
 
-    def signal() -> None:
+    def signal():
         assert started.wait(LIMIT)
         producers.signal(producer, semaphores[63].at(1))
 
@@ -137,16 +121,16 @@ def test_wait_any_wakes_for_one_of_a_hundred_s6(
     assert sum(each.query() for each in semaphores) == 1
 
 
-def test_simultaneous_waits_for_all_s6(make_semaphore: MakeSemaphore) -> None:
+def test_simultaneous_waits_for_all_s6(make_semaphore):
     """S6: two threads that wait for the same two semaphores wake when a third signals both."""
     first, second = make_semaphore(), make_semaphore()
     together = threading.Barrier(3, timeout=LIMIT)
 
-    def wait() -> None:
+    def wait():
         together.wait()
         hal.wait_all([first.at(1), second.at(1)], LIMIT)
 
-    def signal() -> None:
+    def signal():
         together.wait()
         first.signal(1)
         second.signal(1)
@@ -156,7 +140,7 @@ def test_simultaneous_waits_for_all_s6(make_semaphore: MakeSemaphore) -> None:
 
 
 @pytest.mark.parametrize("count", [2, 16])
-def test_staggered_signals_s6(make_semaphore: MakeSemaphore, count: int) -> None:
+def test_staggered_signals_s6(make_semaphore, count):
     """S6: `wait_all` goes on with its last semaphore only, in whatever order they come."""
     semaphores = [make_semaphore() for _ in range(count)]
     everything = [each.at(1) for each in semaphores]
@@ -179,9 +163,7 @@ WAYS: dict[str, Callable[[list[hal.Timepoint]], object]] = {
 
 @pytest.mark.parametrize("position", [0, 1, 2])
 @pytest.mark.parametrize("way", WAYS)
-def test_a_failure_in_the_set_ends_every_wait_s6(
-    make_semaphore: MakeSemaphore, way: str, position: int
-) -> None:
+def test_a_failure_in_the_set_ends_every_wait_s6(make_semaphore, way, position):
     """S6: one failed of three ends any wait, blocking or polling, although another is reached."""
     reached, unreached, failed = make_semaphore(1), make_semaphore(), make_semaphore()
     failed.fail(broken())
@@ -193,18 +175,18 @@ def test_a_failure_in_the_set_ends_every_wait_s6(
 
 
 @pytest.mark.parametrize("mode", ["all", "any"])
-def test_a_failure_wakes_a_wait_for_many_s6(make_semaphore: MakeSemaphore, mode: str) -> None:
+def test_a_failure_wakes_a_wait_for_many_s6(make_semaphore, mode):
     """S6: a failure ends a blocked wait for all and for any; the other semaphore is untouched."""
     first, second = make_semaphore(), make_semaphore()
     wait = hal.wait_all if mode == "all" else hal.wait_any
     started = threading.Event()
 
-    def wait_for_both() -> None:
+    def wait_for_both():
         started.set()
         with pytest.raises(OperationError, match="broken"):
             wait([first.at(1), second.at(1)], LIMIT)
 
-    def fail() -> None:
+    def fail():
         assert started.wait(LIMIT)
         first.fail(broken())
 
@@ -212,19 +194,17 @@ def test_a_failure_wakes_a_wait_for_many_s6(make_semaphore: MakeSemaphore, mode:
     assert second.query() == 0
 
 
-def test_host_and_queue_in_one_wait_for_all_s6(
-    queue: hal.Queue, make_semaphore: MakeSemaphore
-) -> None:
+def test_host_and_queue_in_one_wait_for_all_s6(queue, make_semaphore):
     """S6: a wait for all of a thread's and a queue's semaphore, both released by the host."""
     names = ("host waits", "host signals", "queue waits", "queue signals")
     host_wait, host_signal, queue_wait, queue_signal = (make_semaphore(name=n) for n in names)
     queue.barrier(wait=queue_wait.at(1), signal=queue_signal.at(1))
 
-    def answer() -> None:
+    def answer():
         host_wait.wait(1, LIMIT)
         host_signal.signal(1)
 
-    def ask() -> None:
+    def ask():
         assert (host_signal.query(), queue_signal.query()) == (0, 0)
         host_wait.signal(1)
         queue_wait.signal(1)
@@ -234,18 +214,16 @@ def test_host_and_queue_in_one_wait_for_all_s6(
 
 
 @pytest.mark.parametrize("first", ["host", "queue"])
-def test_host_or_queue_in_one_wait_for_any_s6(
-    queue: hal.Queue, make_semaphore: MakeSemaphore, first: str
-) -> None:
+def test_host_or_queue_in_one_wait_for_any_s6(queue, make_semaphore, first):
     """S6: a wait for any of a thread's and a queue's semaphore ends with the one released."""
     host_wait, host_signal, queue_wait, queue_signal = (make_semaphore() for _ in range(4))
     pending = queue.barrier(wait=queue_wait.at(1), signal=queue_signal.at(1))
 
-    def answer() -> None:
+    def answer():
         host_wait.wait(1, LIMIT)
         host_signal.signal(1)
 
-    def ask() -> None:
+    def ask():
         entries = [host_signal.at(1), queue_signal.at(1)]
         (host_wait if first == "host" else queue_wait).signal(1)
         assert hal.wait_any(entries, LIMIT) == ("host", "queue").index(first)
@@ -258,9 +236,7 @@ def test_host_or_queue_in_one_wait_for_any_s6(
     assert pending.state == "done"
 
 
-def test_poll_and_query_do_not_block_s6(
-    queue: hal.Queue, semaphore: hal.Semaphore, make_latch: MakeLatch
-) -> None:
+def test_poll_and_query_do_not_block_s6(queue, semaphore, make_latch):
     """S6: while the producer is held up, `poll`, `query` and `done` answer at once, 1,000 times."""
     latch = make_latch(queue)
     behind = queue.barrier(signal=semaphore.at(1))
@@ -274,12 +250,10 @@ def test_poll_and_query_do_not_block_s6(
 
 
 @pytest.mark.parametrize("kind", ["semaphore", "submission", "fence"])
-def test_submissions_and_fences_are_waited_for_alike_s6(
-    queue: hal.Queue, semaphore: hal.Semaphore, gate: hal.Semaphore, kind: str
-) -> None:
+def test_submissions_and_fences_are_waited_for_alike_s6(queue, semaphore, gate, kind):
     """S6: a timepoint, a submission and a fence stand in every wait, alone or in a list."""
     submission = queue.barrier(wait=gate.at(1), signal=semaphore.at(1))
-    waitable: Any = {
+    waitable = {
         "semaphore": semaphore.at(1),
         "submission": submission,
         "fence": hal.Fence([submission, semaphore.at(1)]),
@@ -295,7 +269,7 @@ def test_submissions_and_fences_are_waited_for_alike_s6(
     queue.barrier(wait=waitable).wait(LIMIT)
 
 
-def test_a_submission_times_out_s6(queue: hal.Queue, gate: hal.Semaphore) -> None:
+def test_a_submission_times_out_s6(queue, gate):
     """S6: `Submission.wait` keeps its time limit, and can be tried again."""
     submission = queue.barrier(wait=gate.at(1))
     for timeout in (0, SHORT):
@@ -307,9 +281,7 @@ def test_a_submission_times_out_s6(queue: hal.Queue, gate: hal.Semaphore) -> Non
 
 
 @pytest.mark.parametrize("what", ["queue", "device"])
-def test_wait_idle_ends_with_everything_s6(
-    device: hal.Device, gate: hal.Semaphore, queue: hal.Queue, what: str
-) -> None:
+def test_wait_idle_ends_with_everything_s6(device, gate, queue, what):
     """S6: `wait_idle` times out while work is pending; it raises no failure of that work."""
     good = queue.barrier(wait=gate.at(1))
     bad = queue.call(lambda: 1 // 0)
@@ -323,9 +295,9 @@ def test_wait_idle_ends_with_everything_s6(
 
 
 @pytest.mark.parametrize("timeout", [-1, math.nan], ids=repr)
-def test_bad_time_limits_are_refused_s6(semaphore: hal.Semaphore, timeout: float) -> None:
+def test_bad_time_limits_are_refused_s6(semaphore, timeout):
     """S6: a negative time limit and one that is no number raise `InvalidArgumentError`."""
-    waits: list[Callable[[], object]] = [
+    waits = [
         lambda: semaphore.wait(1, timeout),
         lambda: hal.wait_all([semaphore.at(1)], timeout),
         lambda: hal.wait_any([semaphore.at(1)], timeout),
@@ -336,12 +308,10 @@ def test_bad_time_limits_are_refused_s6(semaphore: hal.Semaphore, timeout: float
 
 
 @pytest.mark.parametrize("entry", [None, 1, "semaphore", (1, 2), object], ids=repr)
-def test_what_is_no_timepoint_is_refused_s6(
-    queue: hal.Queue, semaphore: hal.Semaphore, entry: object
-) -> None:
+def test_what_is_no_timepoint_is_refused_s6(queue, semaphore, entry):
     """S6: a wait list takes timepoints, submissions and fences; others raise, nothing is done."""
-    bad: Any = [semaphore.at(0), entry]
-    calls: list[Callable[[], object]] = [
+    bad = [semaphore.at(0), entry]
+    calls = [
         lambda: hal.wait_all(bad, 0),
         lambda: hal.wait_any(bad, 0),
         lambda: hal.Fence(bad),
@@ -353,7 +323,7 @@ def test_what_is_no_timepoint_is_refused_s6(
     assert semaphore.query() == 0
 
 
-def test_duplicates_in_a_wait_list_s6(queue: hal.Queue, semaphore: hal.Semaphore) -> None:
+def test_duplicates_in_a_wait_list_s6(queue, semaphore):
     """S6: a semaphore may stand more than once in a wait list; the highest value counts."""
     entries = [semaphore.at(1), semaphore.at(3), semaphore.at(2)]
     pending = queue.barrier(wait=entries)
@@ -367,7 +337,7 @@ def test_duplicates_in_a_wait_list_s6(queue: hal.Queue, semaphore: hal.Semaphore
     pending.wait(LIMIT)
 
 
-def test_any_iterable_is_a_wait_list_s6(queue: hal.Queue, make_semaphore: MakeSemaphore) -> None:
+def test_any_iterable_is_a_wait_list_s6(queue, make_semaphore):
     """S6: a wait list may be a generator, a set or a dictionary's keys."""
     first, second = make_semaphore(1), make_semaphore(2)
     hal.wait_all((each.at(1) for each in (first, second)), 0)

@@ -12,15 +12,7 @@ from hal.errors import (
     OperationError,
     OutOfMemoryError,
 )
-from hal_acme._libacme import (
-    DEVICE_MEMORY,
-    DEVICES,
-    VERSION,
-    AcmeError,
-    Context,
-    Event,
-    Stream,
-)
+from hal_acme._libacme import DEVICE_MEMORY, DEVICES, VERSION, AcmeError, Context, Event, Stream
 
 __all__ = [
     "DEVICES",
