@@ -87,11 +87,7 @@ class HalError(Exception):
     status: ClassVar[str] = "UNKNOWN"
 
     def __init__(
-        self,
-        message: str = "",
-        *,
-        native_name: str | None = None,
-        native_code: int | None = None,
+        self, message: str = "", *, native_name: str | None = None, native_code: int | None = None
     ) -> None:
         super().__init__(message)
         self.native_name = native_name

@@ -297,11 +297,7 @@ class NativeGroup(ABC):
         """
         raise NotImplementedError
 
-    def call_for(
-        self,
-        step: CollectiveStep,
-        dtype: np.dtype[Any] | None,
-    ) -> GroupCall | None:
+    def call_for(self, step: CollectiveStep, dtype: np.dtype[Any] | None) -> GroupCall | None:
         """Return the call that `enqueue` makes for an operation by itself, or None.
 
         Valid as long as the group, for every operation that is the same but for its number.

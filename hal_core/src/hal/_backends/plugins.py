@@ -211,9 +211,7 @@ class Plugin:
             if self._is_inherited:
                 message += "; this process was forked after its driver was opened: fork before that"
             raise BackendUnavailableError(
-                message,
-                native_name=error.native_name,
-                native_code=error.native_code,
+                message, native_name=error.native_name, native_code=error.native_code
             ) from error
         except (Exception, SystemExit) as error:
             if is_a_handlers(error):

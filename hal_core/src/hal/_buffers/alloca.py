@@ -77,11 +77,7 @@ def transients(device: DeviceCore, sizes: Sequence[int], index: int = 0) -> tupl
 
 
 def dealloca(
-    device: DeviceCore,
-    queue: StreamQueue,
-    buffer: Buffer,
-    wait: Waits,
-    signal: Signals,
+    device: DeviceCore, queue: StreamQueue, buffer: Buffer, wait: Waits, signal: Signals
 ) -> Submission:
     """Check and submit a deallocation; see `Queue.dealloca`."""
     storage = check_buffer(device, buffer, "dealloca")

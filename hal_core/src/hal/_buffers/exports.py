@@ -79,11 +79,7 @@ def exchange_device(buffer: Buffer) -> tuple[int, int]:
 
 
 def export_buffer(
-    buffer: Buffer,
-    stream: object,
-    max_version: object,
-    dl_device: object,
-    copy: object,
+    buffer: Buffer, stream: object, max_version: object, dl_device: object, copy: object
 ) -> object:
     """Return a capsule over a buffer's memory, or over a copy of it; see `Buffer.__dlpack__`."""
     allocation = buffer.allocation

@@ -124,8 +124,7 @@ def _show_backends(out: Console, backends: tuple[hal.BackendStatus, ...]) -> Non
         style = "bold red" if backend.state == "broken" else "yellow"
         reason = escape(" ".join(backend.reason.split()))
         out.print(
-            f"[bold]{escape(backend.name)}[/] [{style}]{backend.state}[/]: {reason}",
-            soft_wrap=True,
+            f"[bold]{escape(backend.name)}[/] [{style}]{backend.state}[/]: {reason}", soft_wrap=True
         )
         if backend.state == "broken":
             step = _REINSTALL.format(backend.distribution or backend.name)

@@ -360,12 +360,7 @@ class Queue(StreamQueue, Collectives[Buffer, Submission]):
         return made
 
     def wait_external(
-        self,
-        stream: object = None,
-        *,
-        event: object = None,
-        wait: Waits = (),
-        signal: Signals = (),
+        self, stream: object = None, *, event: object = None, wait: Waits = (), signal: Signals = ()
     ) -> Submission:
         """Make later operations wait for work of another library (docs/interop.md).
 

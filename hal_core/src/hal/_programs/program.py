@@ -14,12 +14,7 @@ from typing import Any, Final, Protocol, Self, TypeAlias
 
 from hal._backends import registry
 from hal._base.whole_files import read_whole, write_whole
-from hal._programs.images import (
-    as_image,
-    check_distinct,
-    check_kernels,
-    read_image,
-)
+from hal._programs.images import as_image, check_distinct, check_kernels, read_image
 from hal._programs.program_image import (
     ProgramImage,
     pack_image,

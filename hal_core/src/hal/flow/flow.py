@@ -9,17 +9,17 @@ import hal
 from hal.arguments import as_function, as_instance, as_items, as_seconds, shown
 from hal.errors import ArgumentTypeError, InvalidArgumentError
 from hal.flow.buffers import TrackedBuffer
-from hal.flow.copies import Copies
 from hal.flow.merging import MergeBuffer
 from hal.flow.pipelines import Pipeline
 from hal.flow.recordings import Recording, bound_accesses, kernel_arguments
 from hal.flow.scheduler import AnyDevice, QueueName, TraceFunction, doubt, index_of
 from hal.flow.tracking import History, TrackedAccess, part_of
+from hal.flow.transfers import Transfers
 from hal.flow.virtual import name_of
 from hal.protocols import Bindings, Signals, Waits
 
 
-class Flow(Copies):
+class Flow(Transfers):
     """An executor of work on one or several devices, in the order that the bytes require.
 
     Work goes to the upload, the compute or the download queue of its buffers'

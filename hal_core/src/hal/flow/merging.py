@@ -10,9 +10,9 @@ import hal
 from hal.arguments import as_choice, as_text, shown
 from hal.errors import InvalidArgumentError
 from hal.flow.buffers import TrackedBuffer
-from hal.flow.copies import Copies
 from hal.flow.modes import MemoryMode
 from hal.flow.tracking import Lanes
+from hal.flow.transfers import Transfers
 from hal.flow.virtual import name_of
 
 MergeMode: TypeAlias = Literal["copy", "streaming"]
@@ -66,7 +66,7 @@ class MergeBuffer:
 
     __slots__ = ("_flow", "_held", "_lock", "_whole", "device")
 
-    def __init__(self, flow: Copies, lanes: Lanes) -> None:
+    def __init__(self, flow: Transfers, lanes: Lanes) -> None:
         self.device: Final = lanes.device
         self._flow = flow
         self._lock = threading.Lock()

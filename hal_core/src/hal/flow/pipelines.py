@@ -124,9 +124,7 @@ class Pipeline:
         self.close()
 
     def run(
-        self,
-        inputs: Mapping[int, object],
-        outputs: Mapping[int, object],
+        self, inputs: Mapping[int, object], outputs: Mapping[int, object]
     ) -> list[hal.Submission]:
         """Upload inputs, run the recording, download outputs; return at once.
 

@@ -1,10 +1,10 @@
-"""Transfers between host arrays and devices."""
+"""Transfers: between host arrays and devices, and between buffers of one device or of two."""
 
 from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -19,17 +19,10 @@ from hal.errors import (
     OutOfMemoryError,
 )
 from hal.flow.buffers import TrackedBuffer
-from hal.flow.host_arrays import Bytes, HeldArray, ReadsInFlight, bytes_of, is_constant
+from hal.flow.host_arrays import HeldArray, ReadsInFlight, bytes_of, is_constant
 from hal.flow.modes import check_mode
-from hal.flow.scheduler import (
-    AnyDevice,
-    QueueName,
-    Scheduler,
-    TraceFunction,
-    doubt,
-    index_of,
-)
-from hal.flow.tracking import History, Lanes, TrackedAccess, part_of
+from hal.flow.scheduler import AnyDevice, QueueName, Scheduler, TraceFunction, doubt, index_of
+from hal.flow.tracking import History, Lanes, TrackedAccess, collect, note, part_of
 from hal.protocols import Signals, Waits
 
 TrackedOffset: TypeAlias = tuple[History, int] | None
@@ -37,6 +30,9 @@ TrackedOffset: TypeAlias = tuple[History, int] | None
 
 _SMALL: Final = 64 << 10
 """The most bytes that an update handles best."""
+
+_SLOTS: Final = 4
+"""The pieces of pinned memory for a copy from device to device through the host."""
 
 
 class Download:
@@ -77,14 +73,20 @@ class Transfers(Scheduler):
         self,
         devices: Sequence[AnyDevice],
         trace: TraceFunction | None,
+        chunk: int,
         snapshot: int,
+        *,
+        peers: bool,
     ) -> None:
         super().__init__(devices, trace)
+        self._chunk = as_int(chunk, "chunk is a number of bytes", 1)
         self._snapshot = as_int(snapshot, "snapshot is a number of bytes", 0)
         self.most_captured = min(self._snapshot, _SMALL)  # of an array that is not held
         self.reads_in_flight = ReadsInFlight()
         # By device: an unordered queue for work that follows the end of a transfer
         self._keepers: dict[hal.Device, hal.Queue] = {}
+        self._peers = as_flag(peers, "Flow: peers")
+        self._connected: dict[tuple[hal.Device, hal.Device], bool] = {}
 
     def allocate(
         self,
@@ -231,6 +233,82 @@ class Transfers(Scheduler):
         array = np.empty(buffer.shape, buffer.dtype)
         return Download(array, self.read(buffer, array, wait=wait))
 
+    def device_to_device(
+        self, source: TrackedBuffer, target: TrackedBuffer | AnyDevice, *, wait: Waits = ()
+    ) -> TrackedBuffer:
+        """Copy a buffer to another, or to a new one on a device; return that at once.
+
+        The copy is on the source's download queue if that device reaches the other's
+        memory (`hal.Device.can_access`). Elsewhere, and between backends, it goes in
+        pieces through pinned memory of the host, up to four of them: the
+        source's download queue and the target's upload queue work at once.
+        """
+        self.check(source, "device_to_device: the source")
+        if target is None:
+            message = "device_to_device: the target is a tracked buffer or a device, not None"
+            raise ArgumentTypeError(message)
+        if not isinstance(target, TrackedBuffer):
+            lanes = self.lanes_of(target)
+            target = self._new(lanes, source.size, source.dtype, source.shape)
+        self.copy(source, target, wait=wait)
+        return target
+
+    def copy(
+        self,
+        source: TrackedBuffer,
+        target: TrackedBuffer,
+        *,
+        source_offset: int = 0,
+        target_offset: int = 0,
+        size: int | None = None,
+        queue: QueueName = None,
+        wait: Waits = (),
+        signal: Signals = (),
+    ) -> hal.Submission:
+        """Copy `size` bytes between buffers of any devices; None means all of the source's rest.
+
+        On one device it is `hal.Queue.copy`, on the compute queue, and the
+        ranges must not overlap. Between devices see `device_to_device`, which
+        chooses the queues: ``queue=`` is refused.
+        """
+        self.check(source, "copy: the source")
+        self.check(target, "copy: the target")
+        lanes = source.history.lanes
+        source_offset = index_of(source_offset, "copy: source_offset")
+        target_offset = index_of(target_offset, "copy: target_offset")
+        is_whole = size is None and not source_offset and not target_offset
+        target.check_copy(source, is_whole=is_whole)
+        size = None if size is None else index_of(size, "copy: size")
+        length = source.size - source_offset if size is None else size
+        start, place = source.start + source_offset, target.start + target_offset
+        reading = (source.history, part_of(source.history, start, start + length), False)
+        writing = (target.history, part_of(target.history, place, place + length), True)
+        if lanes is target.history.lanes:
+            lane = lanes.compute if queue is None else self.queue_of(queue, lanes)
+        elif queue is not None:
+            message = "copy: between devices the flow chooses the queues; leave queue= out"
+            raise InvalidArgumentError(message)
+        elif self.reaches(lanes.device, target.device):
+            lane = lanes.download
+        else:
+            # These raise for ranges outside the buffers.
+            part = source.raw.subspan(source_offset, length, dtype=np.uint8)
+            room = target.raw.subspan(target_offset, length, dtype=np.uint8)
+            return self._relay(part, reading, room, writing, wait, signal)
+        return self.run(
+            (reading, writing),
+            lambda waits: lane.copy(
+                source.raw,
+                target.raw,
+                source_offset=source_offset,
+                target_offset=target_offset,
+                size=size,
+                wait=waits,
+                signal=signal,
+            ),
+            wait,
+        )
+
     def _close_keepers(self, seconds: float) -> None:
         """Free the queues that follow transfers; wait so long until held arrays are given back."""
         deadline = time.monotonic() + seconds
@@ -263,14 +341,14 @@ class Transfers(Scheduler):
         hold: bool | None = None,  # noqa: FBT001 - as `write` has it
     ) -> hal.Submission:
         """Write as `write` does to a raw buffer, tracked at a place or ordered by its owner."""
+        host: Any = array
+
+        def write(waits: list[Any]) -> hal.Submission:
+            return lane.write(raw, host, offset=offset, wait=waits, signal=signal)
+
         if isinstance(array, hal.File):
             length = raw.size - offset if array.size is None else array.size
-            return self.run(
-                _access(place, length),
-                lambda waits: lane.write(raw, array, offset=offset, wait=waits, signal=signal),
-                wait,
-            )
-        host: Any = array
+            return self.run(_access(place, length), write, wait)
         is_ours = array.__class__ is bytes
         if not is_ours:
             host, is_ours = bytes_of(array, "write")
@@ -288,20 +366,17 @@ class Transfers(Scheduler):
         accesses = _access(place, size)
         is_asked = hold is not None
         hold = size > self._snapshot if hold is None else as_flag(hold, "write: hold")
-        if not is_ours and hold:
-            return self._write_held(array, host, accesses, lane, raw, offset, wait, signal)
-        if is_ours or size <= _SMALL:
-            return self.run(
-                accesses,
-                lambda waits: lane.write(raw, host, offset=offset, wait=waits, signal=signal),
-                wait,
-            )
-        try:
-            block = raw.device.allocate(size, memory=hal.MemoryType.HOST)
-        except OutOfMemoryError:
-            if is_asked:
-                raise
-            return self._write_held(array, host, accesses, lane, raw, offset, wait, signal)
+        if is_ours or (size <= _SMALL and not hold):
+            return self.run(accesses, write, wait)
+        block = None
+        if not hold:
+            try:
+                block = raw.device.allocate(size, memory=hal.MemoryType.HOST)
+            except OutOfMemoryError:
+                if is_asked:
+                    raise
+        if block is None:
+            return self._write_held(HeldArray(array, host), write, raw.device, accesses, wait)
         np.copyto(block.map("discard", wait=()), host)
         return self.run(
             accesses,
@@ -319,21 +394,16 @@ class Transfers(Scheduler):
 
     def _write_held(
         self,
-        array: object,
-        host: Bytes,
+        held: HeldArray,
+        write: Callable[[list[Any]], hal.Submission],
+        device: hal.Device,
         accesses: tuple[TrackedAccess, ...],
-        lane: hal.Queue,
-        raw: hal.Buffer,
-        offset: int,
         wait: Waits,
-        signal: Signals,
     ) -> hal.Submission:
         """Write an array that is held; return the submission that ends when it is given back."""
-        keeper = self._keeper(raw.device)
-        held = HeldArray(array, host)
 
         def submit(waits: list[Any]) -> hal.Submission:
-            transfer = lane.write(raw, host, offset=offset, wait=waits, signal=signal)
+            transfer = write(waits)
             try:
                 return _end_with(transfer, held, keeper)
             except BaseException:
@@ -341,11 +411,92 @@ class Transfers(Scheduler):
                 raise
 
         try:
+            keeper = self._keeper(device)
             # Work after the write comes after the check, too.
             return self.run(accesses, submit, wait)
         except BaseException:
             held.end()
             raise
+
+    def reaches(self, device: hal.Device, other: hal.Device) -> bool:
+        """Return whether a device reaches another's memory in place; enable that if it does."""
+        if device is other:
+            return True
+        if not self._peers:
+            return False
+        known = self._connected.get((device, other))
+        if known is None:
+            known = device.can_access(other)
+            if known:
+                # Until then a driver may itself stage copies through the host.
+                device.enable_access(other)
+            self._connected[device, other] = known
+        return known
+
+    def _relay(
+        self,
+        part: hal.Buffer,
+        reading: TrackedAccess,
+        room: hal.Buffer,
+        writing: TrackedAccess,
+        wait: Waits,
+        signal: Signals,
+    ) -> hal.Submission:
+        """Copy between devices, piece by piece through the host."""
+        with self._lock:
+            try:
+                found = collect((reading,), self.look, wait)
+                found_there = collect((writing,), self.look)
+                read, written = self._pieces(part, found, room, found_there, signal)
+                note((reading,), read)
+                note((writing,), written)
+            except BaseException:
+                doubt((reading, writing))  # whatever was raised, pieces may have been submitted
+                raise
+        if self.trace is not None:
+            self.trace(written, [*found, *found_there])
+        return written
+
+    def _pieces(
+        self,
+        part: hal.Buffer,
+        found: list[Any],
+        room: hal.Buffer,
+        found_there: list[Any],
+        signal: Signals,
+    ) -> tuple[hal.Submission, hal.Submission]:
+        """Submit the pieces of a relay; return its last read and its last write.
+
+        Each write comes after the one before, so that the last one fails if
+        any piece has.
+        """
+        download, upload = part.device.queues.download, room.device.queues.upload
+        size, step = part.size, self._chunk
+        blocks: list[hal.Buffer] = []
+        writes: list[hal.Submission] = []
+        read = download.barrier(wait=found)
+        for index, begin in enumerate(range(0, size, step)):
+            length = min(step, size - begin)
+            if index < _SLOTS:
+                blocks.append(room.device.allocate(length, memory=hal.MemoryType.HOST))
+            block = blocks[index % _SLOTS]
+            before = [read] if index < _SLOTS else [read, writes[index - _SLOTS]]
+            array = block.map(wait=())[:length]
+            read = download.read(part, array, offset=begin, wait=before)
+            is_last = begin + length == size
+            writes.append(
+                upload.copy(
+                    block,
+                    room,
+                    size=length,
+                    target_offset=begin,
+                    wait=[read, *(writes[-1:] or found_there)],
+                    signal=signal if is_last else (),
+                )
+            )
+        if not writes:
+            writes.append(upload.barrier(wait=[read, *found_there], signal=signal))
+        return read, writes[-1]
 
 
 def _end_with(transfer: hal.Submission, held: HeldArray, keeper: hal.Queue) -> hal.Submission:
