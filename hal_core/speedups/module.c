@@ -88,6 +88,7 @@ static int set_up(PyObject *module) {
   }
   if (PyModule_AddIntConstant(module, "sources", HAL_SOURCES) < 0) return -1;
   if (PyModule_AddType(module, &calls_type) < 0) return -1;
+  if (PyModule_AddType(module, &meeting_type) < 0) return -1;
   if (PyModule_AddType(module, &owned_lock_type) < 0) return -1;
   if (PyModule_AddType(module, &packer_type) < 0) return -1;
   if (PyModule_AddType(module, &rebinder_type) < 0) return -1;

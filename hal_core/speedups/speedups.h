@@ -361,6 +361,10 @@ enum answer dispatch_shortcut(PyObject *const *, Py_ssize_t, PyObject *, PyObjec
 enum answer alloca_shortcut(PyObject *const *, Py_ssize_t, PyObject *, PyObject **);
 enum answer dealloca_shortcut(PyObject *const *, Py_ssize_t, PyObject *, PyObject **);
 enum answer execute_shortcut(PyObject *const *, Py_ssize_t, PyObject *, PyObject **);
+/* ---- meeting.c: groups of processes on streams that are threads ---- */
+
+extern PyTypeObject meeting_type;
+
 enum answer all_gather_shortcut(PyObject *const *, Py_ssize_t, PyObject *, PyObject **);
 enum answer all_reduce_shortcut(PyObject *const *, Py_ssize_t, PyObject *, PyObject **);
 enum answer all_to_all_shortcut(PyObject *const *, Py_ssize_t, PyObject *, PyObject **);

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import signal
 import sys
+import threading
 import time
 
 import numpy as np
@@ -98,6 +100,75 @@ def killed(group):
     return found
 
 
+def hang(group, function="pause"):
+    """Rank 1 hangs in MPI while the data of a large operation moves; the streams go on."""
+    reduce(group).wait(LIMIT)
+    if group.rank == 1:
+        instead = ctypes.cast(getattr(ctypes.CDLL(None), function), ctypes.c_void_p).value
+        group._native._streams._comm.call_of = lambda *_: (instead, (-1,))
+    found = seen(reduce(group, 1 << 20))
+    buffer = group.device.upload(np.zeros(4))
+    group.device.queue.fill(buffer, 3.0).wait(LIMIT)
+    found["goes on"] = buffer.numpy().tolist() == [3.0] * 4
+    return found
+
+
+def refuse(group):
+    """Rank 1's MPI refuses to move the data: it returns -1."""
+    return hang(group, "close")
+
+
+def streams(group):
+    """Each kind of operation, of few elements and of many; return what went wrong."""
+    device, queue, size, rank = group.device, group.device.queue, group.size, group.rank
+    wrong = []
+    for count in (24, 120_000):
+        own = np.arange(count, dtype=np.float32) % 251 + rank
+        every = [np.arange(count, dtype=np.float32) % 251 + each for each in range(size)]
+        part, place = count // size, rank * (count // size) * 4
+        whole, other = device.upload(own), device.upload(own)
+        gathered = device.upload(np.concatenate(every))
+        mine = gathered.subspan(rank * count * 4, count * 4)
+        piece, copied = device.upload(own[:part]), device.upload(own)
+        scattered, root = device.upload(own), size - 1
+        given = device.upload(own)
+        work = [
+            queue.all_reduce(whole, group=group, op="average"),
+            queue.reduce(other, group=group, root=root),
+            queue.all_gather(mine, gathered, group=group),
+            queue.reduce_scatter(given, piece, group=group, op="max"),
+            queue.reduce_scatter(
+                scattered, scattered.subspan(place, part * 4), group=group, op="min"
+            ),
+            queue.broadcast(copied, group=group, root=root),
+            queue.group_barrier(group=group),
+        ]
+        target = device.upload(np.zeros(count, np.float32))
+        work.append(queue.all_to_all(given, target, group=group))
+        hal.wait_all(work, timeout=LIMIT)
+        mean = np.add.reduce(every) / np.float32(size)
+        own_part = slice(rank * part, rank * part + part)
+        expected = {
+            "all_reduce": (whole, mean),
+            "reduce": (other, np.add.reduce(every) if rank == root else own),
+            "all_gather": (gathered, np.concatenate(every)),
+            "reduce_scatter": (piece, every[-1][own_part]),
+            "in place": (
+                scattered,
+                np.concatenate([own[: rank * part], every[0][own_part], own[rank * part + part :]]),
+            ),
+            "broadcast": (copied, every[-1]),
+            "all_to_all": (target, np.concatenate([each[own_part] for each in every])),
+        }
+        for kind, (buffer, values) in expected.items():
+            if not np.array_equal(buffer.numpy(), values):
+                wrong.append(f"{kind} of {count}")
+    threads = [
+        each.name for each in threading.enumerate() if each.name.startswith("hal-mpi tested")
+    ]
+    return {"wrong": wrong, "threads": threads}
+
+
 def wait(group):
     """A wait of rank 0's fails."""
     if group.rank != 0:
@@ -144,7 +215,7 @@ def main():
         group.close()
     sys.stdout.write(json.dumps({"rank": group.rank, "provider": group.provider, **found}) + "\n")
     sys.stdout.flush()
-    if case == "killed":
+    if case in {"killed", "hang", "refuse"}:
         os._exit(0)  # MPI_Finalize would wait for the one that is gone
 
 

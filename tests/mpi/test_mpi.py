@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import shutil
 import subprocess
@@ -13,12 +14,22 @@ import pytest
 
 from hal_conformance.ranks import PROGRAMS
 
+EXTENSION = "hal._speedups"
 MPIEXEC = shutil.which("mpiexec", path=str(Path(sys.executable).parent))
 FAILURES = Path(__file__).with_name("ranks_that_fail.py")
 LIMIT = 60.0
 ALONE = "-disable-auto-cleanup"
 SHELL = ("sh", "-c", 'trap "" USR1 TERM; "$@"; true', "sh")
 """Stands between a rank and mpiexec, and keeps from it the signals of one that ends badly."""
+
+
+@pytest.fixture(autouse=True, params=["C", "Python"])
+def engine(request, monkeypatch):
+    """With the C extension, whose operations run on streams, and without."""
+    if request.param == "C" and not importlib.util.find_spec(EXTENSION):
+        pytest.skip("the C extension is not built")
+    monkeypatch.setenv("HAL_SPEEDUPS", "require" if request.param == "C" else "0")
+    return request.param
 
 
 def start(size, *command, options=()):
@@ -56,6 +67,42 @@ def test_results_over_mpi_g2(size):
     found = launch(size, "-m", "hal_conformance.ranks", "--provider", "mpi")
     assert found[0]["programs"] == dict.fromkeys(PROGRAMS)
     assert all(each["programs"] == found[0]["programs"] for each in found.values())
+
+
+def test_small_and_large_operations_over_mpi_g2(engine):
+    """With the C extension on streams, without a thread of Python's."""
+    for each in launch(3, FAILURES, "streams", LIMIT).values():
+        assert each["wrong"] == []
+        assert each["threads"] == ([] if engine == "C" else ["hal-mpi tested"])
+
+
+@pytest.mark.parametrize("engine", ["C"], indirect=True)
+def test_ranks_with_and_without_the_extension_over_mpi_g4():
+    """All of them take the way that each of them knows."""
+    run = 'test "$PMI_RANK" = 0 || export HAL_SPEEDUPS=0; exec "$@"'
+    command = ["sh", "-c", run, "sh", sys.executable, FAILURES, "streams", LIMIT]
+    for each in told(start(2, *command), 2).values():
+        assert each["wrong"] == []
+        assert each["threads"] == ["hal-mpi tested"]
+
+
+@pytest.mark.parametrize("engine", ["C"], indirect=True)
+def test_a_rank_that_hangs_while_data_moves_holds_up_no_stream_g3():
+    """Without the extension a thread of Python's hangs."""
+    found = told(start(2, *SHELL, sys.executable, FAILURES, "hang", 2.0, options=[ALONE]), 2)
+    for each in found.values():
+        assert each["error"] == "CollectiveTimeoutError", each
+        assert each["goes on"]
+
+
+@pytest.mark.parametrize("engine", ["C"], indirect=True)
+def test_a_call_that_mpi_refuses_on_a_stream_fails_all_ranks_g3():
+    found = told(start(2, *SHELL, sys.executable, FAILURES, "refuse", 30.0, options=[ALONE]), 2)
+    for each in found.values():
+        assert each["error"] == "CollectiveError", each
+        assert each["ranks"] == [1]
+        assert "MPI failed with -1 on rank 1" in each["text"]
+        assert each["goes on"]
 
 
 def test_mpi_is_taken_where_mpiexec_has_started_the_ranks_g4():

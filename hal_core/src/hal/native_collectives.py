@@ -11,7 +11,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 import pluggy
 
@@ -35,6 +35,7 @@ __all__ = [
     "HookSpecification",
     "Join",
     "Launch",
+    "Meet",
     "NativeGroup",
     "Participant",
     "Place",
@@ -286,6 +287,10 @@ class NativeGroup(ABC):
     on_stream: bool = False
     """Whether work is put on a native stream, by `enqueue`; else `begin` runs it."""
 
+    def takes(self, work: Sequence[Collective], *, is_batch: bool) -> bool:
+        """Return whether a launch, to which a batch adds more, is put on a stream."""
+        return self.on_stream
+
     def check(self, step: CollectiveStep) -> None:  # noqa: B027 - most have nothing to refuse
         """Raise `UnimplementedError` for an operation or a dtype that the provider lacks."""
 
@@ -381,6 +386,10 @@ class Place(NamedTuple):
     """The launcher: ``"torchrun"``, ``"mpi"``, ``"slurm"``, ``"given"``, ``"alone"``."""
 
 
+Meet: TypeAlias = Callable[..., Any]
+"""Makes a `hal._speedups.Meeting`, which runs a group's operations on streams that are threads."""
+
+
 class Join(NamedTuple):
     """The arguments of `Provider.join`.
 
@@ -395,6 +404,8 @@ class Join(NamedTuple):
     timeout: float
     bind: Callable[[], None]
     exchange: Callable[[bytes | None], bytes] | None = None
+    meet: Meet | None = None
+    """None where the device's streams are no threads of the process, or without the C extension."""
 
 
 class Provider(NamedTuple):

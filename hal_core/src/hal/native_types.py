@@ -404,3 +404,7 @@ class CallTable(NamedTuple):
     """``int (void *stream)``: 0 if all work on the stream has completed, or `not_ready`, in the
     same mode as `query_event`. With it the core records fewer events. 0 where an operation can
     fail by itself, which only its event tells: then each operation has one."""
+    call: int = 0
+    """``int (void *stream, void (*function)(void *), void *argument)``: has the stream call a plain
+    function, as `NativeDevice.notify` does, that may block for as long as other processes do. 0
+    where streams are no threads of the process, or do not work on its memory."""

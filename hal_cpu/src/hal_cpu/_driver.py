@@ -315,6 +315,7 @@ def _table(library: ctypes.CDLL, name: str, words: int) -> memoryview:
 
 def _call_table(library: Library) -> CallTable:
     """Return the functions of enqueue.h, which any thread may call."""
-    functions = (*CallTable._fields[: CallTable._fields.index("current")], "update_launch", "copy")
+    first = CallTable._fields[: CallTable._fields.index("current")]
+    functions = (*first, "update_launch", "copy", "call")
     addresses = {field: find_symbol(library, f"hal_cpu_{field}") for field in functions}
     return CallTable(**addresses, current=0, context=0, not_ready=errno.EAGAIN)

@@ -113,6 +113,11 @@ EXPORT int hal_cpu_copy(uintptr_t target, uintptr_t source, size_t size, void *s
   return enqueue_order((uintptr_t)stream, &(struct order){.kind = KIND_COPY, .words = {target, source, size}});
 }
 
+EXPORT int hal_cpu_call(void *stream, void (*function)(void *), void *argument) {
+  struct order order = {.kind = KIND_CALL, .words = {(uintptr_t)function, (uintptr_t)argument}};
+  return enqueue_order((uintptr_t)stream, &order);
+}
+
 EXPORT int hal_cpu_launch(void *function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
                           unsigned shared_memory, void *stream, void **parameters, void **extra) {
   if (extra) return EINVAL;

@@ -22,12 +22,14 @@ from mpi4py import MPI  # noqa: E402 - it reads these two
 
 from hal.collectives.texts import not_all_came  # noqa: E402
 from hal.errors import BackendUnavailableError, OperationError, RendezvousError  # noqa: E402
+from hal.native_collectives import SOURCE, TARGET, CollectiveStep  # noqa: E402
 
 HEADER: Final = 96
 """Bytes of the header of an operation."""
 
 _MEETING: Final = 22_000
 _TELLING: Final = 21_999
+_MESSAGE: Final = 21_998
 _QUICK: Final = 50e-6
 """Seconds that a wait asks over and over before it lets others have the processor in between."""
 _SPIN: Final = 0.2
@@ -79,10 +81,21 @@ def _initialise() -> None:
     if MPI.Is_initialized():
         return
     # By ctypes, which lets the interpreter lock go; mpi4py keeps it, and would hold up all threads.
-    library, level = ctypes.CDLL(MPI.__file__), ctypes.c_int()
-    library.MPI_Init_thread(None, None, MPI.THREAD_MULTIPLE, ctypes.byref(level))
+    level = ctypes.c_int()
+    _library().MPI_Init_thread(None, None, MPI.THREAD_MULTIPLE, ctypes.byref(level))
     for each in (MPI.COMM_WORLD, MPI.COMM_SELF):  # as mpi4py sets them
         each.Set_errhandler(MPI.ERRORS_RETURN)
+
+
+@functools.cache
+def _library() -> ctypes.CDLL:
+    """Return the MPI that mpi4py is linked to."""
+    return ctypes.CDLL(MPI.__file__)
+
+
+def _address_of(name: str) -> int:
+    """Return the address of a function of MPI's."""
+    return ctypes.cast(getattr(_library(), f"MPI_{name}"), ctypes.c_void_p).value or 0
 
 
 def wait(request: Request, is_broken: Callable[[], bool]) -> None:
@@ -152,6 +165,40 @@ class Communicator:
     def receive(self, array: Array, peer: int, tag: int) -> Request:
         """Receive from a rank."""
         return self._data.Irecv(array, peer, tag)
+
+    # The same for C, which calls MPI's functions by address
+
+    @property
+    def places(self) -> tuple[object, ...]:
+        """The arguments of `hal.native_collectives.Meet`."""
+        names = ("Isend", "Irecv", "Testall", "Reduce_local")
+        functions = tuple([_address_of(name) for name in names])
+        constants = self._data.handle, MPI.BYTE.handle, _MESSAGE, int(MPI.IN_PLACE)
+        return (functions, *constants, MPI._sizeof(MPI.Request), self.rank, self.size)  # noqa: SLF001
+
+    def how(self, dtype: np.dtype[Any], op: str) -> tuple[int, int]:
+        """Return the handles of MPI's type and of its reduction; zeros for data that is moved."""
+        if not op:
+            return 0, 0
+        return MPI.Datatype.fromcode(dtype.char).handle, _OPS[op].handle
+
+    def call_of(self, step: CollectiveStep, dtype: np.dtype[Any]) -> tuple[int, tuple[int, ...]]:
+        """Return the blocking function that moves an operation's data, and its arguments."""
+        comm, size = self._data.handle, step.elements * dtype.itemsize
+        if step.op:
+            function = {
+                "all_reduce": "Allreduce",
+                "reduce": "Reduce",
+                "reduce_scatter": "Reduce_scatter_block",
+            }[step.kind]
+            to = (step.root,) if step.kind == "reduce" else ()
+            how = step.elements, *self.how(dtype, step.op)
+            return _address_of(function), (SOURCE, TARGET, *how, *to, comm)
+        what = size, MPI.BYTE.handle
+        if step.kind == "broadcast":
+            return _address_of("Bcast"), (TARGET, *what, step.root, comm)
+        function = "Allgather" if step.kind == "all_gather" else "Alltoall"
+        return _address_of(function), (SOURCE, *what, TARGET, *what, comm)
 
     # What ranks tell each other
 

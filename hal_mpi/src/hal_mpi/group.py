@@ -20,8 +20,17 @@ from hal import errors
 from hal.collectives.numerics import narrow, wide_type, widen
 from hal.collectives.texts import RECORDS, mismatch
 from hal.errors import CollectiveError, HalError, OperationError, RendezvousError
-from hal.native_collectives import MESSAGES, Collective, CollectiveStep, Join, NativeGroup
+from hal.native_collectives import (
+    MESSAGES,
+    Collective,
+    CollectiveStep,
+    GroupCall,
+    Join,
+    Meet,
+    NativeGroup,
+)
 from hal_mpi import _mpi
+from hal_mpi.streams import Streams
 
 __all__ = ["join"]
 
@@ -51,16 +60,21 @@ def join(request: Join) -> MpiGroup:
         raise RendezvousError(message)
     ranks = range(place.size)
     left = max(deadline - time.monotonic(), 0.0)
-    _mpi.meet(world, ranks, request.name, place.rank, left)
-    return MpiGroup(_mpi.Communicator(world, ranks, request.name), request.name)
+    # All ranks run their operations on streams, or none does.
+    said = _mpi.meet(world, ranks, request.name, request.meet is not None, left)
+    meet = request.meet if all(said.values()) else None
+    return MpiGroup(_mpi.Communicator(world, ranks, request.name), request.name, meet)
 
 
 class MpiGroup(NativeGroup):
     """One rank's end of a group."""
 
-    def __init__(self, comm: _mpi.Communicator, name: str) -> None:
+    def __init__(self, comm: _mpi.Communicator, name: str, meet: Meet | None) -> None:
         self._comm = comm
         self._name = name
+        self._meet = meet
+        self._streams = None if meet is None else Streams(meet, comm)
+        self.on_stream = meet is not None
         self._peers = [rank for rank in range(comm.size) if rank != comm.rank]
         self._jobs: queue.SimpleQueue[tuple[Sequence[Collective], _Finish] | None]
         self._jobs = queue.SimpleQueue()
@@ -69,6 +83,7 @@ class MpiGroup(NativeGroup):
             rank: deque(maxlen=RECORDS) for rank in range(comm.size)
         }
         self._begun = 0  # collectives that this rank has come to
+        self._agreed = 0  # those that all have come to
         self._is_waiting = False
         self._failure: CollectiveError | None = None
         self._was_told = False  # the failure is another rank's, which has told all
@@ -77,6 +92,8 @@ class MpiGroup(NativeGroup):
         self._hearing = threading.Lock()
         self._heard = 0.0  # when it last looked for messages
         self._told: list[object] = []  # messages that may be on their way
+        self._closed: dict[int, int] = {}  # the collectives of ranks that have closed the group
+        self._noting = threading.Lock()
 
     @property
     def rank(self) -> int:
@@ -86,7 +103,28 @@ class MpiGroup(NativeGroup):
     def size(self) -> int:
         return self._comm.size
 
-    # Work
+    # Work on streams
+
+    def takes(self, work: Sequence[Collective], *, is_batch: bool) -> bool:
+        if self._streams is None or is_batch or len(work) > 1:
+            return False
+        return self._streams.take(work[0].step, work[0].dtype)
+
+    def enqueue(self, stream: int, work: Sequence[Collective]) -> None:
+        assert self._streams is not None  # noqa: S101 - it has taken the work
+        self._streams.enqueue(stream, work[0])
+
+    def call_for(self, step: CollectiveStep, dtype: np.dtype[Any] | None) -> GroupCall | None:
+        streams = self._streams
+        if streams is None or not streams.take(step, dtype):
+            return None
+        return streams.call_for(step, dtype)
+
+    def refusal(self, work: Collective, status: int) -> HalError:
+        assert self._streams is not None  # noqa: S101
+        return self._streams.refusal(work, status)
+
+    # Work on a thread
 
     def begin(self, work: Sequence[Collective], finish: _Finish) -> None:
         if self._thread is None:
@@ -139,6 +177,7 @@ class MpiGroup(NativeGroup):
         for each in work:
             step = each.step
             if step.kind in MESSAGES:
+                self._note()
                 self._records[self.rank].append(str(step))
             if step.kind == "send":
                 data, head = _bytes_of(each), np.frombuffer(_essence(step), np.uint8)
@@ -184,6 +223,10 @@ class MpiGroup(NativeGroup):
     def _agree(self, step: CollectiveStep) -> None:
         """Exchange headers; raise if the ranks differ."""
         mine = str(step).encode()
+        if self._streams is not None:
+            if not self._streams.meeting.agree(mine):
+                raise self._find() or OperationError("the group is broken")
+            return
         self._records[self.rank].append(str(step))
         if not self._peers:
             return
@@ -240,7 +283,45 @@ class MpiGroup(NativeGroup):
 
     # Failure
 
+    def _note(self) -> None:
+        """Note what has run on streams."""
+        if self._streams is None:
+            return
+        with self._noting:
+            begun, agreed, headers = self._streams.meeting.records()
+            own = headers[len(headers) - min(begun - self._begun, len(headers)) :]
+            theirs = headers[: len(headers) - (begun - agreed)]
+            theirs = theirs[len(theirs) - min(agreed - self._agreed, len(theirs)) :]
+            self._begun, self._agreed = begun, agreed
+            self._records[self.rank].extend(own)
+            for rank in self._peers:
+                self._records[rank].extend(theirs)
+
+    def _find(self) -> CollectiveError | None:
+        """Return why an operation on a stream is held there, if one is."""
+        assert self._streams is not None  # noqa: S101
+        meeting = self._streams.meeting
+        _, differ, status = meeting.state()
+        if self._failure is not None or not (differ or status):
+            return self._failure
+        self._note()
+        if status:
+            text = f"{self._name}: MPI failed with {status} on rank {self.rank}"
+            return self._fail(
+                CollectiveError(text, ranks=(self.rank,), records=self._all_records())
+            )
+        said = dict(enumerate(meeting.headers()))
+        for rank in self._peers:
+            self._records[rank].append(said[rank])
+        return self._fail(mismatch(self._name, said, self._all_records()))
+
+    def _is_inside(self) -> bool:
+        """Whether this rank is in an operation."""
+        streams = self._streams
+        return self._is_waiting or (streams is not None and bool(streams.meeting.state()[0]))
+
     def _all_records(self) -> dict[int, tuple[str, ...]]:
+        self._note()
         return {rank: tuple(steps) for rank, steps in self._records.items()}
 
     def _fail(self, error: CollectiveError) -> CollectiveError:
@@ -249,6 +330,9 @@ class MpiGroup(NativeGroup):
         return self._failure
 
     def failure(self) -> CollectiveError | None:
+        if self._streams is not None and not self._is_over:
+            self._hear()
+            self._find()
         return self._failure
 
     def _hear(self) -> None:
@@ -258,12 +342,23 @@ class MpiGroup(NativeGroup):
         try:
             while not self._is_over and (heard := self._comm.hear()) is not None:
                 self._take(*heard)
+            if self._closed and self._is_inside():
+                self._look_for_closed()
         finally:
             self._hearing.release()
 
+    def _look_for_closed(self) -> None:
+        """Fail an operation for which a rank that has closed the group will not come."""
+        self._note()
+        for rank, begun in self._closed.items():
+            if self._begun > begun:
+                text = f"rank {rank} has closed {self._name}, and others wait for it"
+                self._fail(CollectiveError(text, ranks=(rank,), records=self._all_records()))
+
     def _take(self, sender: int, message: dict[str, Any]) -> None:
         kind = message["kind"]
-        if kind == "ask" and self._is_waiting:
+        if kind == "ask" and self._is_inside():
+            self._note()
             self._tell([sender], {"kind": "here", "records": [*self._records[self.rank]]})
         elif kind == "here":
             self._answers[sender] = message["records"]
@@ -272,9 +367,8 @@ class MpiGroup(NativeGroup):
             made = getattr(errors, message["class"], CollectiveError)
             self._was_told = self._was_told or self._failure is None
             self._fail(made(message["text"], ranks=message["ranks"], records=records))
-        elif kind == "closed" and self._is_waiting and self._begun > message["begun"]:
-            text = f"rank {sender} has closed {self._name}, and others wait for it"
-            self._fail(CollectiveError(text, ranks=(sender,), records=self._all_records()))
+        elif kind == "closed":
+            self._closed[sender] = message["begun"]
 
     def _tell(self, peers: Sequence[int], message: dict[str, Any]) -> None:
         self._told += self._comm.tell(peers, message)
@@ -330,6 +424,8 @@ class MpiGroup(NativeGroup):
                 )
         self._is_over = True
         _abandoned.append(self)
+        if self._streams is not None:
+            self._streams.meeting.end()
 
     # Other groups, and the end
 
@@ -345,12 +441,13 @@ class MpiGroup(NativeGroup):
         return self._part(ranks, name)
 
     def _part(self, ranks: tuple[int, ...], name: str) -> NativeGroup:
-        return MpiGroup(_mpi.Communicator(self._comm.control, ranks, name), name)
+        return MpiGroup(_mpi.Communicator(self._comm.control, ranks, name), name, self._meet)
 
     def close(self, timeout: float) -> None:
         self._jobs.put(None)
         if self._is_over:
             return  # what was abandoned may still use the communicators
+        self._note()
         self._tell(self._peers, {"kind": "closed", "begun": self._begun})
         deadline = time.monotonic() + min(timeout, 1.0)
         thread = self._thread

@@ -19,7 +19,7 @@ _NUMBERS: Final = frozenset({"not_ready", "most_launches"})
 _MAY_BE_ZERO: Final = frozenset(
     {"current", "context", "exchange_capture_mode", "most_launches"}
     | {"allocate_async", "free_async", "pool", "update_launch", "write_value", "wait_value"}
-    | {"copy", "synchronize_stream", "make_current", "query_stream"}
+    | {"call", "copy", "synchronize_stream", "make_current", "query_stream"}
 )
 
 

@@ -190,7 +190,7 @@ class Group(Participant):
         self._live()
         first = batch.launch
         if first is None:
-            self.make(launch)
+            self.make(launch, is_batch=True)
             batch.launch = launch
             return launch
         if first.queue is not launch.queue:
@@ -201,9 +201,9 @@ class Group(Participant):
         first.absorb(launch)
         return first
 
-    def make(self, launch: Launch) -> None:
+    def make(self, launch: Launch, *, is_batch: bool = False) -> None:
         """Make a launch's submission."""
-        on_stream = self._native.on_stream
+        on_stream = self._native.takes(launch.work, is_batch=is_batch)
         launch.make(self._enqueue if on_stream else self._run, on_stream=on_stream)
 
     def _start(self, launch: Launch) -> None:

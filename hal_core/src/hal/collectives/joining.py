@@ -12,6 +12,7 @@ from hal.collectives import embedded
 from hal.collectives.group import Group
 from hal.collectives.launchers import find_place
 from hal.collectives.plugins import choose
+from hal.collectives.shortcuts import meet_on
 from hal.errors import ArgumentTypeError, InvalidArgumentError
 from hal.native_collectives import Join, Place
 
@@ -50,8 +51,10 @@ def join(
     `BackendUnavailableError` with each provider's reason, and `PluginError`.
     """
     place, exchange = _place(rank, size, rendezvous)
-    bind = _device(device, "join")._context.native.bind  # noqa: SLF001 - only providers need it
-    request = Join(device, place, as_name(name, "a group"), as_seconds(timeout), bind, exchange)
+    context = _device(device, "join")._context  # noqa: SLF001 - only providers need it
+    bind, meet = context.native.bind, meet_on(context.calls)
+    what = as_name(name, "a group")
+    request = Join(device, place, what, as_seconds(timeout), bind, exchange, meet)
     chosen = None
     if provider is not None:
         chosen = as_text(provider, "join: provider is the name of one, or None")

@@ -1,0 +1,452 @@
+/* Meeting: the collectives of one rank of several processes, on streams that are threads (rules G1, G3).
+ *
+ * `begin` has a stream call `run`, which exchanges one message with each other rank, over a library of messages
+ * (MPI) whose functions are given by address. A message is a header, which says what the operation is, and behind it
+ * the data of a small operation. So all have come, and agree, before data moves. The data of a large one is moved by
+ * one blocking call of the library, on a thread of the meeting's own: if a rank dies meanwhile, that thread hangs, and
+ * no stream. The stream of an operation that went wrong is held until `end`: by then the group has failed the
+ * operation, which would count as done otherwise. No operation runs twice or beside another one: they come in turn. */
+#include "speedups.h"
+
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum {
+  LINE = 64,          /* bytes of the processor's cache line */
+  HEADER = 96,        /* bytes, ended by zeros */
+  RECORDS = 16,       /* headers that are remembered */
+  MOST_DATA = 65536,  /* bytes of an operation's data in one message */
+  ALL_DATA = 131072,  /* and in those of all ranks: one of many ranks sends as few as its algorithm can */
+  STATUS = 64,        /* bytes of a status, at least */
+  ARGUMENTS = 7,      /* of a function of the library */
+  EAGER_TURNS = 16,     /* looks at messages before others may have the processor in between */
+  QUICK_TURNS = 100000, /* and before it naps */
+  NAP_NS = 500000,
+};
+
+typedef int (*library_function)(uintptr_t, uintptr_t, uintptr_t, uintptr_t, uintptr_t, uintptr_t, uintptr_t);
+
+/* What a rank does with the data of all. */
+enum action { NOTHING, FOLD, PLACE, TAKE };
+
+/* What stands for a word of the library's call. */
+enum { WORD, SOURCE_WORD, TARGET_WORD };
+
+/* An operation but for its number and its buffers. */
+struct plan {
+  struct plan *next;
+  char before[HEADER], after[HEADER]; /* of the header, around the number */
+  enum action action;
+  int root;               /* that alone gets (FOLD) or gives (TAKE); -1: all do */
+  size_t piece, stride;   /* bytes for each rank, and from one rank's to the next one's in the source */
+  uintptr_t type, op;     /* to reduce with */
+  int elements, divide;   /* of a piece; the bytes of floats to be divided by the number of ranks, or 0 */
+  library_function function;
+  uintptr_t words[ARGUMENTS];
+  uint8_t kinds[ARGUMENTS];
+};
+
+struct meeting {
+  PyObject_HEAD
+  int (*call)(void *stream, void (*function)(void *), void *argument);
+  library_function send, receive, test_all, reduce_local;
+  uintptr_t comm, byte, tag, in_place; /* handles and constants of the library's */
+  size_t request; /* bytes of a request */
+  int rank, size;
+  size_t most, message; /* bytes of data in a message, and of a message */
+  size_t *bytes;        /* of data in the message to each rank */
+  char *sent, *taken, *requests, *statuses;
+  char records[RECORDS][HEADER];
+  _Atomic uint64_t begun, agreed; /* operations that this rank has come to, and that all have */
+  _Atomic int inside, ended, status; /* `status` is the library's for a call that failed */
+  _Atomic bool differ;
+  struct plan *plans;
+  /* The thread that moves large data */
+  pthread_mutex_t lock;
+  pthread_cond_t changed;
+  pthread_t thread;
+  bool has_thread, is_leaving;
+  enum { IDLE, ASKED, MOVED } state;
+  library_function function;
+  uintptr_t words[ARGUMENTS];
+};
+
+/* An operation. */
+struct run {
+  struct meeting *meeting;
+  const struct plan *plan;
+  char *source, *target;
+};
+
+static void nap(void) { nanosleep(&(struct timespec){0, NAP_NS}, NULL); }
+
+static char *message_to(const struct meeting *self, int rank) { return self->sent + (size_t)rank * self->message; }
+static char *message_from(const struct meeting *self, int rank) { return self->taken + (size_t)rank * self->message; }
+
+static bool note(struct meeting *self, int status) {
+  if (status) atomic_store(&self->status, status);
+  return !status;
+}
+
+/* Exchange the messages. Returns whether all ranks have come and agree. */
+static bool exchange(struct meeting *self, const char *header) {
+  memcpy(self->records[atomic_load(&self->begun) % RECORDS], header, HEADER);
+  atomic_fetch_add(&self->begun, 1);
+  int count = 0;
+  for (int i = 1; i < self->size; i++) {
+    int rank = (self->rank + i) % self->size;
+    if (!note(self, self->receive((uintptr_t)message_from(self, rank), self->message, self->byte, (uintptr_t)rank, self->tag,
+                                  self->comm, (uintptr_t)(self->requests + (size_t)count++ * self->request))))
+      return false;
+  }
+  for (int i = 1; i < self->size; i++) {
+    int rank = (self->rank + i) % self->size;
+    memcpy(message_to(self, rank), header, HEADER);
+    if (!note(self, self->send((uintptr_t)message_to(self, rank), HEADER + self->bytes[rank], self->byte, (uintptr_t)rank,
+                               self->tag, self->comm, (uintptr_t)(self->requests + (size_t)count++ * self->request))))
+      return false;
+  }
+  for (int turn = 0, is_done = !count; !is_done; turn++) {
+    if (!note(self, self->test_all((uintptr_t)count, (uintptr_t)self->requests, (uintptr_t)&is_done, (uintptr_t)self->statuses, 0, 0, 0)))
+      return false;
+    if (is_done) break;
+    if (atomic_load_explicit(&self->ended, memory_order_relaxed)) return false;
+    if (turn > QUICK_TURNS) nap();
+    else if (turn > EAGER_TURNS) sched_yield();
+  }
+  memcpy(message_from(self, self->rank), header, HEADER);
+  for (int rank = 0; rank < self->size; rank++)
+    if (memcmp(message_from(self, rank), header, HEADER)) {
+      atomic_store(&self->differ, true);
+      return false;
+    }
+  atomic_fetch_add(&self->agreed, 1);
+  return true;
+}
+
+static void divide(const struct meeting *self, const struct plan *plan, char *target) {
+  for (int i = 0; i < plan->elements; i++) {
+    if (plan->divide == sizeof(float)) ((float *)target)[i] /= (float)self->size;
+    if (plan->divide == sizeof(double)) ((double *)target)[i] /= (double)self->size;
+  }
+}
+
+/* Whether this rank's part of an operation's result is not empty. */
+static bool gets(const struct meeting *self, const struct plan *plan) {
+  return plan->action == FOLD ? plan->root < 0 || plan->root == self->rank : true;
+}
+
+/* Make the result of what the messages have brought. */
+static bool use(struct meeting *self, const struct run *run) {
+  const struct plan *plan = run->plan;
+  if (!plan->piece || !gets(self, plan)) return true;
+  if (plan->action == TAKE) {
+    memcpy(run->target, message_from(self, plan->root) + HEADER, plan->piece);
+    return true;
+  }
+  for (int rank = 0; rank < self->size; rank++) {
+    const char *data = message_from(self, rank) + HEADER;
+    if (plan->action == PLACE) {
+      memcpy(run->target + (size_t)rank * plan->piece, data, plan->piece);
+    } else if (!rank) {
+      memcpy(run->target, data, plan->piece);
+    } else if (!note(self, self->reduce_local((uintptr_t)data, (uintptr_t)run->target, (uintptr_t)plan->elements, plan->type,
+                                              plan->op, 0, 0))) {
+      return false;
+    }
+  }
+  divide(self, plan, run->target);
+  return true;
+}
+
+/* Write the data into the messages: this rank's own, too, since the source may be the target. */
+static void pack(const struct meeting *self, const struct run *run) {
+  const struct plan *plan = run->plan;
+  for (int rank = 0; rank < self->size; rank++) {
+    bool gives = plan->action == TAKE ? plan->root == self->rank : plan->root < 0 || plan->root == rank;
+    self->bytes[rank] = gives ? plan->piece : 0;
+    char *message = rank == self->rank ? message_from(self, rank) : message_to(self, rank);
+    if (gives && plan->piece) memcpy(message + HEADER, run->source + (size_t)rank * plan->stride, plan->piece);
+  }
+}
+
+static void *move_main(void *argument) {
+  struct meeting *self = argument;
+  pthread_mutex_lock(&self->lock);
+  for (;;) {
+    while (self->state != ASKED && !self->is_leaving) pthread_cond_wait(&self->changed, &self->lock);
+    if (self->is_leaving) break;
+    const uintptr_t *words = self->words;
+    pthread_mutex_unlock(&self->lock);
+    int status = self->function(words[0], words[1], words[2], words[3], words[4], words[5], words[6]);
+    pthread_mutex_lock(&self->lock);
+    note(self, status);
+    self->state = MOVED;
+    pthread_cond_broadcast(&self->changed);
+  }
+  pthread_mutex_unlock(&self->lock);
+  return NULL;
+}
+
+static bool start_thread(struct meeting *self) {
+  sigset_t all, old;
+  if (self->has_thread) return true;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &old); /* Python's signals stay where they belong */
+  self->has_thread = !pthread_create(&self->thread, NULL, move_main, self);
+  pthread_sigmask(SIG_SETMASK, &old, NULL);
+  return note(self, self->has_thread ? 0 : -1);
+}
+
+/* Have the library move the data; false if it fails, or the meeting has ended before. */
+static bool move(struct meeting *self, const struct run *run) {
+  const struct plan *plan = run->plan;
+  char *source = run->source, *target = run->target, *apart = NULL;
+  size_t whole = plan->piece * (size_t)self->size;
+  if (!start_thread(self)) return false;
+  if (plan->action == TAKE && plan->root == self->rank && source != target) memcpy(target, source, plan->piece);
+  /* No library takes a target inside of its source, but for the whole of it, or the other way round. */
+  if (plan->action == FOLD && plan->stride && target >= source && target < source + whole) {
+    if (!(apart = malloc(plan->piece))) return note(self, -1);
+    target = apart;
+  }
+  const char *own = plan->action == PLACE ? target + (size_t)self->rank * plan->piece : target;
+  bool is_in_place = !plan->stride && gets(self, plan) && source == own;
+  pthread_mutex_lock(&self->lock);
+  self->function = plan->function;
+  for (int i = 0; i < ARGUMENTS; i++) {
+    self->words[i] = plan->words[i];
+    if (plan->kinds[i] == SOURCE_WORD) self->words[i] = is_in_place ? self->in_place : (uintptr_t)source;
+    if (plan->kinds[i] == TARGET_WORD) self->words[i] = (uintptr_t)target;
+  }
+  self->state = ASKED;
+  pthread_cond_broadcast(&self->changed);
+  while (self->state != MOVED && !atomic_load(&self->ended)) pthread_cond_wait(&self->changed, &self->lock);
+  bool is_moved = self->state == MOVED && !atomic_load(&self->status);
+  pthread_mutex_unlock(&self->lock);
+  if (is_moved && gets(self, plan)) {
+    divide(self, plan, target);
+    if (apart) memcpy(run->target, apart, plan->piece);
+  }
+  if (is_moved) free(apart); /* else the library may still write to it */
+  return is_moved;
+}
+
+static void hold(struct meeting *self) {
+  while (!atomic_load(&self->ended)) nap();
+}
+
+/* Run an operation, on the thread of a stream. */
+static void run(void *argument) {
+  struct run run = *(struct run *)argument;
+  struct meeting *self = run.meeting;
+  const struct plan *plan = run.plan;
+  free(argument);
+  if (atomic_load(&self->ended)) return;
+  char header[HEADER] = "";
+  snprintf(header, sizeof header, "%s%llu%s", plan->before, (unsigned long long)atomic_load(&self->begun) + 1, plan->after);
+  bool is_small = plan->piece <= self->most;
+  memset(self->bytes, 0, (size_t)self->size * sizeof *self->bytes);
+  atomic_store(&self->inside, 1);
+  if (is_small) pack(self, &run);
+  if (!exchange(self, header) || !(is_small ? use(self, &run) : move(self, &run))) hold(self);
+  atomic_store(&self->inside, 0);
+}
+
+/* Put an operation on a stream: the function of a `GroupCall`. */
+static int begin(struct meeting *self, const struct plan *plan, char *source, char *target, void *stream) {
+  struct run *made = malloc(sizeof *made);
+  if (!made) return -1;
+  *made = (struct run){self, plan, source, target};
+  int status = self->call(stream, run, made);
+  if (status) free(made);
+  return status;
+}
+
+/* Meeting(call, (send, receive, test all, reduce locally), comm, byte, tag, in place, request, rank, size): functions,
+ * handles and constants of the library's, and the bytes of a request. */
+static PyObject *meeting_new(PyTypeObject *type, PyObject *args, PyObject *keywords) {
+  unsigned long long call, send, receive, test_all, reduce_local, comm, byte, tag, in_place;
+  Py_ssize_t request;
+  int rank, size;
+  if (has_keywords(type, keywords)) return NULL;
+  if (!PyArg_ParseTuple(args, "K(KKKK)KKKKnii", &call, &send, &receive, &test_all, &reduce_local, &comm, &byte, &tag,
+                        &in_place, &request, &rank, &size))
+    return NULL;
+  struct meeting *self = (struct meeting *)type->tp_alloc(type, 0);
+  if (!self) return NULL;
+  *(void **)&self->call = (void *)(uintptr_t)call;
+  *(void **)&self->send = (void *)(uintptr_t)send;
+  *(void **)&self->receive = (void *)(uintptr_t)receive;
+  *(void **)&self->test_all = (void *)(uintptr_t)test_all;
+  *(void **)&self->reduce_local = (void *)(uintptr_t)reduce_local;
+  self->comm = comm, self->byte = byte, self->tag = tag, self->in_place = in_place;
+  self->request = (size_t)request, self->rank = rank, self->size = size;
+  pthread_mutex_init(&self->lock, NULL);
+  pthread_cond_init(&self->changed, NULL);
+  size_t ranks = (size_t)size, most = ALL_DATA / ranks;
+  self->most = (most < MOST_DATA ? most : MOST_DATA) / LINE * LINE;
+  self->message = HEADER + self->most;
+  self->sent = calloc(ranks, self->message);
+  self->taken = calloc(ranks, self->message);
+  self->requests = calloc(2 * ranks, self->request);
+  self->statuses = calloc(2 * ranks, STATUS);
+  self->bytes = calloc(ranks, sizeof *self->bytes);
+  if (self->sent && self->taken && self->requests && self->statuses && self->bytes) return (PyObject *)self;
+  Py_DECREF(self);
+  return PyErr_NoMemory();
+}
+
+/* Whoever has ended it with an operation under way keeps it. */
+static void meeting_free(PyObject *object) {
+  struct meeting *self = (struct meeting *)object;
+  if (self->has_thread) {
+    pthread_mutex_lock(&self->lock);
+    self->is_leaving = true;
+    pthread_cond_broadcast(&self->changed);
+    pthread_mutex_unlock(&self->lock);
+    pthread_join(self->thread, NULL);
+  }
+  for (struct plan *plan = self->plans, *next; plan; plan = next) {
+    next = plan->next;
+    free(plan);
+  }
+  void *const all[] = {self->sent, self->taken, self->requests, self->statuses, self->bytes};
+  for (int i = 0; i < 5; i++) free(all[i]);
+  pthread_cond_destroy(&self->changed);
+  pthread_mutex_destroy(&self->lock);
+  Py_TYPE(object)->tp_free(object);
+}
+
+/* plan(before, after, action, root, piece, stride, type, op, elements, divide, function, words, kinds): return the
+ * address of an operation's plan, which the meeting keeps. */
+static PyObject *meeting_plan(PyObject *object, PyObject *args) {
+  struct meeting *self = (struct meeting *)object;
+  const char *before, *after, *kinds;
+  int action, root, elements, divided;
+  Py_ssize_t piece, stride, count;
+  unsigned long long type, op, function, at[ARGUMENTS];
+  if (!PyArg_ParseTuple(args, "ssiinnKKiiK(KKKKKKK)y#", &before, &after, &action, &root, &piece, &stride, &type, &op,
+                        &elements, &divided, &function, &at[0], &at[1], &at[2], &at[3], &at[4], &at[5], &at[6], &kinds,
+                        &count))
+    return NULL;
+  struct plan *plan = calloc(1, sizeof *plan);
+  if (!plan) return PyErr_NoMemory();
+  *plan = (struct plan){.next = self->plans, .action = (enum action)action, .root = root, .piece = (size_t)piece,
+                        .stride = (size_t)stride, .type = type, .op = op, .elements = elements, .divide = divided};
+  strncpy(plan->before, before, HEADER - 1);
+  strncpy(plan->after, after, HEADER - 1);
+  *(void **)&plan->function = (void *)(uintptr_t)function;
+  for (int i = 0; i < ARGUMENTS; i++) plan->words[i] = at[i], plan->kinds[i] = i < count ? (uint8_t)kinds[i] : WORD;
+  self->plans = plan;
+  return PyLong_FromVoidPtr(plan);
+}
+
+/* agree(header): meet the others for an operation that Python runs; false if they differ or it has ended. */
+static PyObject *meeting_agree(PyObject *object, PyObject *given) {
+  struct meeting *self = (struct meeting *)object;
+  char header[HEADER] = "";
+  const char *text = PyBytes_AsString(given);
+  if (!text) return NULL;
+  strncpy(header, text, HEADER - 1);
+  bool is_agreed;
+  Py_BEGIN_ALLOW_THREADS
+  memset(self->bytes, 0, (size_t)self->size * sizeof *self->bytes);
+  is_agreed = exchange(self, header);
+  Py_END_ALLOW_THREADS
+  return PyBool_FromLong(is_agreed);
+}
+
+static PyObject *text_of(const char *header) {
+  return PyUnicode_DecodeUTF8(header, (Py_ssize_t)strnlen(header, HEADER), "replace");
+}
+
+/* state(): whether an operation runs on a stream, whether the ranks differ, and the status of a call that failed. */
+static PyObject *meeting_state(PyObject *object, PyObject *unused) {
+  struct meeting *self = (struct meeting *)object;
+  (void)unused;
+  return Py_BuildValue("iii", atomic_load(&self->inside), (int)atomic_load(&self->differ), atomic_load(&self->status));
+}
+
+/* headers(): those of all ranks, once they differ. */
+static PyObject *meeting_headers(PyObject *object, PyObject *unused) {
+  struct meeting *self = (struct meeting *)object;
+  PyObject *found = PyList_New(self->size);
+  (void)unused;
+  for (int i = 0; found && i < self->size; i++) {
+    PyObject *text = text_of(message_from(self, i));
+    if (text) PyList_SET_ITEM(found, i, text);
+    else Py_CLEAR(found);
+  }
+  return found;
+}
+
+/* records(): how many operations this rank has come to, how many all have, and the last headers of this rank. */
+static PyObject *meeting_records(PyObject *object, PyObject *unused) {
+  struct meeting *self = (struct meeting *)object;
+  unsigned long long agreed = atomic_load(&self->agreed), begun = atomic_load(&self->begun);
+  unsigned long long count = begun < RECORDS ? begun : RECORDS;
+  PyObject *found = PyList_New((Py_ssize_t)count);
+  (void)unused;
+  for (unsigned long long i = 0; found && i < count; i++) {
+    PyObject *text = text_of(self->records[(begun - count + i) % RECORDS]);
+    if (text) PyList_SET_ITEM(found, (Py_ssize_t)i, text);
+    else Py_CLEAR(found);
+  }
+  return found ? Py_BuildValue("KKN", begun, agreed, found) : NULL;
+}
+
+/* end(): let the streams go on, without what they waited for. */
+static PyObject *meeting_end(PyObject *object, PyObject *unused) {
+  struct meeting *self = (struct meeting *)object;
+  (void)unused;
+  pthread_mutex_lock(&self->lock);
+  atomic_store(&self->ended, 1);
+  pthread_cond_broadcast(&self->changed);
+  pthread_mutex_unlock(&self->lock);
+  Py_RETURN_NONE;
+}
+
+static PyMethodDef methods[] = {
+    {"agree", meeting_agree, METH_O, PyDoc_STR("Meet the others for an operation that Python runs.")},
+    {"end", meeting_end, METH_NOARGS, PyDoc_STR("Let the streams go on.")},
+    {"headers", meeting_headers, METH_NOARGS, PyDoc_STR("Return the headers of all ranks, once they differ.")},
+    {"plan", meeting_plan, METH_VARARGS, PyDoc_STR("Return the address of an operation's plan.")},
+    {"records", meeting_records, METH_NOARGS, PyDoc_STR("Return the last headers of this rank.")},
+    {"state", meeting_state, METH_NOARGS, PyDoc_STR("Return how far it is.")},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyObject *meeting_address(PyObject *object, void *unused) {
+  (void)unused;
+  return PyLong_FromVoidPtr(object);
+}
+
+static PyObject *meeting_begin(PyObject *object, void *unused) {
+  (void)object, (void)unused;
+  int (*function)(struct meeting *, const struct plan *, char *, char *, void *) = begin;
+  return PyLong_FromVoidPtr(*(void **)&function);
+}
+
+static PyGetSetDef attributes[] = {
+    {"address", meeting_address, NULL, PyDoc_STR("What `begin` takes first."), NULL},
+    {"begin", meeting_begin, NULL, PyDoc_STR("The address of the function that begins an operation."), NULL},
+    {NULL, NULL, NULL, NULL, NULL},
+};
+
+PyTypeObject meeting_type = {
+    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "hal._speedups.Meeting",
+    .tp_basicsize = sizeof(struct meeting),
+    .tp_flags = Py_TPFLAGS_DEFAULT,
+    .tp_doc = PyDoc_STR("One rank's end of a group over a library of messages."),
+    .tp_new = meeting_new,
+    .tp_dealloc = meeting_free,
+    .tp_methods = methods,
+    .tp_getset = attributes,
+};
