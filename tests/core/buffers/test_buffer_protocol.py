@@ -6,7 +6,6 @@ import sys
 
 import numpy as np
 import pytest
-from interop_harness import assert_soon, closed_buffer, settle
 
 from hal.errors import ClosedError, ExchangeError, UnimplementedError
 
@@ -31,12 +30,6 @@ def test_asarray_of_structures_and_scalars(device):
     assert np.asarray(device.upload(np.zeros((0, 4), "f4"))).shape == (0, 4)
 
 
-def test_a_memoryview_of_a_mapping(device):
-    buffer = device.upload(np.arange(6, dtype=np.int16).reshape(2, 3))
-    view = memoryview(buffer.map())
-    assert (view.format, view.shape, view.tolist()) == ("h", (2, 3), [[0, 1, 2], [3, 4, 5]])
-
-
 @pytest.mark.skipif(sys.version_info < (3, 12), reason="__buffer__ is of Python 3.12")
 def test_the_buffer_protocol_m2(device):
     buffer = device.upload(np.arange(6, dtype=np.int16).reshape(2, 3))
@@ -48,20 +41,6 @@ def test_the_buffer_protocol_m2(device):
     buffer.close()
     with pytest.raises(ClosedError):
         memoryview(buffer)
-
-
-def test_views_keep_the_memory_m2(device):
-    buffer = device.upload(np.arange(4, dtype=np.int32))
-    array = np.asarray(buffer)
-    buffer.close()
-    del buffer
-    settle(device)
-    assert device.statistics().allocations == 1
-    assert array.tolist() == [0, 1, 2, 3]
-    del array
-    assert_soon(device, lambda: device.statistics().allocations == 0)
-    with pytest.raises(ClosedError):
-        np.asarray(closed_buffer(device))
 
 
 def hide(probe, monkeypatch):

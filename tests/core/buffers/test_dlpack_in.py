@@ -132,28 +132,6 @@ def test_a_producer_that_names_no_device_is_refused(device, told):
     assert producer.asked == []
 
 
-STRIDED = {
-    "transposed": lambda: np.arange(12, dtype="f4").reshape(3, 4).T,
-    "columns": lambda: np.arange(12, dtype="f4").reshape(3, 4)[:, :2],
-    "every other": lambda: np.arange(12, dtype="f4")[::2],
-    "backwards": lambda: np.arange(12, dtype="f4")[::-1],
-    "broadcast": lambda: np.lib.stride_tricks.as_strided(np.arange(4.0), (3, 4), (0, 8)),
-}
-
-
-@pytest.mark.parametrize("name", STRIDED)
-def test_strided_tensors_are_refused_with_advice(device, name):
-    producer = Producer(STRIDED[name]())
-    with pytest.raises(InvalidArgumentError, match=r"strides.*ascontiguousarray.*copy=True"):
-        device.from_dlpack(producer)
-    with pytest.raises(ExchangeError, match="strides"):
-        device.from_dlpack(producer, copy=False)
-    assert_soon(device, lambda: len(producer.deleted) == 2)
-    copied = device.from_dlpack(producer, copy=True)
-    assert copied.numpy().tolist() == producer.array.tolist()
-    assert_soon(device, lambda: len(producer.deleted) == 3)
-
-
 @pytest.mark.parametrize(
     "array",
     [

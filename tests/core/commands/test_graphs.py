@@ -183,33 +183,6 @@ def test_the_instance_with_the_right_bindings_comes_first_c4(open_probe):
     assert count_graph_calls(probe) == [2, 2, 0, 6]
 
 
-def test_zero_sizes_and_empty_grids_make_no_nodes_c4(open_probe, image, mode):
-    """C4: they make no nodes and no calls; a recording of them still orders and signals."""
-    device, probe = open_probe()
-    ids = device.load(image)["ids"]
-    buffer = device.upload(np.zeros(8, np.uint32))
-    with device.record(command_buffer=mode, slots=1) as commands:
-        commands.fill(buffer, 1, size=0)
-        commands.barrier()
-        commands.copy(buffer, commands.slots[0], size=0)
-        for grid in (0, (0, 1), (1, 0, 1), (0, 0, 0)):
-            commands.dispatch(ids, grid=grid, block=1, args=(buffer,))
-        commands.barrier()
-        commands.update(commands.slots[0], b"")
-    assert len(commands) == 0
-    before = sum(probe.calls[name] for name in ("fill", "copy", "launch", *GRAPH_CALLS))
-    gate, done = hal.create_semaphore(), hal.create_semaphore()
-    submission = device.queue.execute(
-        commands, bindings=[buffer], wait=gate.at(1), signal=done.at(1)
-    )
-    assert submission.state == "pending"
-    gate.signal(1)
-    done.wait(1, LIMIT)
-    after = sum(probe.calls[name] for name in ("fill", "copy", "launch", *GRAPH_CALLS))
-    assert after == before
-    assert not buffer.numpy().any()
-
-
 # How long they live
 
 

@@ -114,33 +114,6 @@ def test_overlaps_of_late_buffers_are_seen_at_issue_m3(device, mode):
 # Derived order: slots are memories of their own
 
 
-def test_bindings_that_share_written_bytes_are_refused_with_auto_c2(device, mode):
-    """C2: with each other and with a direct buffer; what is only read may be shared."""
-    direct, whole = upload(device, 1, 0)
-    with device.record(slots=3, hazards="auto", command_buffer=mode) as commands:
-        one, two, three = commands.slots
-        commands.copy(one, two, size=4)
-        commands.fill(three, 5, size=4)
-        commands.copy(direct.subspan(0, 4), two, target_offset=8, size=4)
-    part, apart = whole.subspan, upload(device, 0)[0]
-    device.queue.execute(commands, bindings=[part(0, 4), part(4, 12), apart]).wait(LIMIT)
-    # What no command touches may be shared: bytes 4 to 8 of slot 1.
-    device.queue.execute(commands, bindings=[direct, part(0, 12), part(4, 4)]).wait(LIMIT)
-    for table, words in (
-        ([part(0, 4), apart, part(3, 4)], "slot 0 shares .* slot 2"),
-        ([direct, part(0, 12), part(8, 4)], "slot 1 shares .* slot 2"),
-        ([part(0, 4), part(4, 12), direct], "slot 2 shares .* recorded directly"),
-    ):
-        with pytest.raises(InvalidArgumentError, match=words):
-            device.queue.execute(commands, bindings=table)
-    with device.record(slots=2, hazards="auto", command_buffer=mode) as readers:
-        targets = upload(device, 0, 0)
-        for slot, target in zip(readers.slots, targets, strict=True):
-            readers.copy(slot, target, size=16)
-    device.queue.execute(readers, bindings=[direct, direct]).wait(LIMIT)
-    assert [each.numpy().tolist() for each in targets] == [[1] * 16] * 2
-
-
 def test_a_kernel_touches_all_that_is_bound_c2(compiled, mode):
     """C2: an unsized slot ends where its binding does."""
     device, program = compiled

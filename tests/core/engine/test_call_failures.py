@@ -9,7 +9,7 @@ import traceback
 import weakref
 
 import pytest
-from call_harness import WAYS, returning, text_of, until_deferred
+from call_harness import returning, text_of, until_deferred
 from core_harness import LIMIT, collect_in_threads, wait_until
 
 import hal
@@ -21,23 +21,6 @@ from hal.errors import (
     OperationError,
     SemaphoreFailedError,
 )
-
-
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("when", ["before", "after"])
-def test_a_failure_of_what_was_returned_fails_the_call_s5(device, way, when):
-    gate, done = hal.create_semaphore(), hal.create_semaphore()
-    if when == "before":
-        gate.fail(OperationError("broken"))
-    call = device.queue.call(lambda: WAYS[way](device, gate), signal=done.at(1))
-    if when == "after":
-        until_deferred(call)
-        gate.fail(OperationError("broken"))
-    for waitable in (call, done.at(1)):
-        with pytest.raises(OperationError, match="broken"):
-            hal.wait_all([waitable], LIMIT)
-    assert call.state == "failed"
-    assert isinstance(call.error, OperationError)
 
 
 def test_a_reached_value_of_a_failed_semaphore_fails_the_call_s4(device):

@@ -9,25 +9,11 @@ import weakref
 
 import numpy as np
 import pytest
-from call_harness import WAYS, returning, text_of, until_deferred
+from call_harness import returning, text_of, until_deferred
 from core_harness import LIMIT, collect_in_threads, wait_until
 
 import hal
 from hal.errors import DeadlineExceededError, OperationError
-
-
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("ordered", [True, False])
-def test_what_is_returned_defers_the_end_q4(device, way, ordered):
-    """The operation is issued, and neither it nor its signals end before what it returned."""
-    queue = device.create_queue(ordered=ordered)
-    gate, done = hal.create_semaphore(), hal.create_semaphore()
-    call = queue.call(lambda: WAYS[way](device, gate), signal=done.at(1))
-    until_deferred(call)
-    assert (call.state, call.done, call.error, done.query()) == ("issued", False, None, 0)
-    gate.signal(1)
-    call.wait(LIMIT)
-    assert (call.state, done.query()) == ("done", 1)
 
 
 def test_what_is_dropped_is_not_looked_into_q4(device):

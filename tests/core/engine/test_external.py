@@ -144,32 +144,6 @@ def test_their_event_is_recorded_behind_a_queue(shared):
     assert (copied.map() == 5).all()
 
 
-def test_what_nobody_has_promised_is_waited_for_on_the_host_i1(shared):
-    """I1: a stream cannot wait for what was not issued: it says so, or blocks until it is."""
-    device, probe, library = shared
-    buffer, copied = zeros(device), zeros(device)
-    theirs = library.stream()
-    gate = hal.create_semaphore()
-    device.queue.fill(buffer, 5, wait=gate.at(1))
-    waits = probe.calls["wait_event"]
-    for timeout in (0, 0.01):
-        with pytest.raises(DeadlineExceededError, match=r"notify_external: what cpu:0/compute"):
-            device.queue.notify_external(theirs.handle, timeout=timeout)
-    assert probe.calls["wait_event"] == waits
-    assert theirs.is_done()
-
-    def notify():
-        device.queue.notify_external(theirs.handle, timeout=LIMIT)
-        theirs.copy(copied.address, buffer.address, SIZE)
-
-    notifying = Running(notify)
-    assert notifying.is_alive()
-    gate.signal(1)
-    notifying.result()
-    theirs.synchronize()
-    assert (copied.map() == 5).all()
-
-
 def test_host_operations_are_waited_for_on_the_host_q2(shared, gate):
     device, _, library = shared
     theirs = library.stream()

@@ -8,12 +8,9 @@ import itertools
 import types
 from pathlib import Path
 
-import pytest
 from child_processes import assert_quiet
-from core_harness import LIMIT
 
 import hal
-from hal.errors import HalError
 
 INTERRUPT_WAIT = """
     import os, signal, sys, threading
@@ -221,14 +218,3 @@ def test_no_interrupt_can_leave_a_lock_taken():
             found |= {f"{path.name}:{line} in {code.co_qualname}" for line in bare_jumps(code)}
     # Signals come to the main thread only, and this one is the progress thread's.
     assert {place for place in found if not place.endswith(" in serve")} == set()
-
-
-def test_ctrl_c_in_a_call_fails_the_call_only(device):
-    """KeyboardInterrupt raised by a host function is that submission's failure."""
-
-    def call():
-        raise KeyboardInterrupt
-
-    with pytest.raises(HalError, match="KeyboardInterrupt"):
-        device.queue.call(call).wait(LIMIT)
-    device.queue.call(list).wait(LIMIT)

@@ -10,7 +10,7 @@ import gc
 import weakref
 
 import pytest
-from core_harness import LIMIT, Latch, Running
+from core_harness import LIMIT, Latch
 from external_harness import SIZE, pretend, zeros
 
 import hal
@@ -49,19 +49,6 @@ def test_a_barrier_ends_after_their_work_on_the_stream_q2(shared, whose):
     assert probe.calls["record_event"] == records + 1, "theirs may stand before it"
     latch.open()
     barrier.wait(LIMIT)
-
-
-def test_closing_waits_for_our_work_on_their_stream_q6(shared):
-    device, _, library = shared
-    theirs, latch = library.held_stream()
-    queue = device.create_queue(stream=theirs.handle)
-    buffer = zeros(device)
-    work = queue.fill(buffer, 4)
-    closer = Running(queue.close, LIMIT)
-    assert not work.done
-    latch.open()
-    assert closer.result() == ()
-    assert (work.state, set(buffer.map())) == ("done", {4})
 
 
 def test_a_stream_object_is_kept_while_the_queue_is_open(shared, monkeypatch):

@@ -25,47 +25,6 @@ class Tracked(np.ndarray):
     pass
 
 
-@pytest.mark.parametrize("end", ["dropped", "closed", "device closed", "pending", "viewed", "part"])
-def test_an_import_ends_once_m1(open_probe, end):
-    """M1: the array is kept till the last use, then released, then told, on another thread."""
-    device, probe = open_probe()
-    array = np.zeros(4096, np.uint8).view(Tracked)
-    reference, told = weakref.ref(array), []
-    buffer = device.import_array(array, release=lambda: told.append(threading.get_ident()))
-    del array
-    gate, hold = hal.create_semaphore(), None
-    if end == "pending":
-        device.queue.fill(buffer, 1, wait=gate.at(1))
-    elif end == "viewed":
-        hold = buffer.map()
-    elif end == "part":
-        hold = buffer.subspan(8, 8)
-    if end == "closed":
-        buffer.close()
-    if end != "device closed":
-        del buffer
-    gc.collect()
-    if end in {"pending", "viewed", "part"}:
-        device.trim(1 << 40)
-        assert reference() is not None
-        assert probe.calls["release_host"] == 0
-        assert told == []
-    gate.signal(1)
-    del hold
-    if end == "device closed":
-        device.close(LIMIT)
-    device.queue.wait_idle(LIMIT)
-    wait_until(lambda: told)
-    assert told != [threading.get_ident()]
-    wait_until(lambda: reference() is None)
-    assert probe.calls["release_host"] == 1
-    buffer = None
-    gc.collect()
-    if not device.closed:
-        device.trim(1 << 40)
-    assert len(told) == 1
-
-
 def test_close_lets_go_of_what_the_dispatcher_was_to_let_go_of_m1(open_probe):
     """M1: close releases imported arrays although earlier callbacks are slow."""
     device, _ = open_probe()

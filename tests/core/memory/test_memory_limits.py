@@ -10,10 +10,8 @@ import pytest
 from core_harness import LIMIT, Running, Stall, wait_until
 
 import hal
-from hal._memory.blocks import block_size
 from hal._memory.settings import MemorySettings, take_settings
 from hal.errors import (
-    ArgumentTypeError,
     ClosedError,
     DeviceLostError,
     InvalidArgumentError,
@@ -155,42 +153,6 @@ def test_memory_limit_m1(open_probe):
         device.allocate(MIB)
     assert device.allocate(512 * KIB).size == 512 * KIB
     assert kept.size == 512 * KIB
-
-
-def test_trim_m1(open_probe):
-    """M1: cached memory goes until `keep` bytes are left; what is in use stays."""
-    device, probe = open_probe()
-    kept = device.allocate(4096)
-    buffers = [device.allocate(size) for size in (4096, 8192, 16384)]
-    del buffers
-    assert device.trim(1 << 40) == 0
-    assert device.statistics().bytes_cached == 28672
-    assert device.trim(keep=12288) == 16384
-    assert device.statistics().bytes_cached == 12288
-    assert device.trim() == 12288
-    assert probe.alive["allocation"] == {kept.address: 4096}
-    assert device.trim() == 0
-    for keep, error in ((-1, InvalidArgumentError), ("1", ArgumentTypeError)):
-        with pytest.raises(error, match="keep"):
-            device.trim(keep)
-    device.close(LIMIT)
-    with pytest.raises(ClosedError):
-        device.trim()
-
-
-def test_statistics_add_up_m1(device):
-    """M1: bytes asked for, bytes put by, bytes held natively; a peak that can be reset."""
-    one, two = device.allocate(3000), device.allocate(100)
-    two.close()
-    now = device.statistics(reset_peak=True)
-    assert (now.bytes_now, now.bytes_peak, now.allocations) == (3000, 3100, 1)
-    assert (now.bytes_cached, now.bytes_held) == (256, 256 + block_size(3000))
-    assert device.statistics().bytes_peak == 3000
-    one.close()
-    three = device.allocate(200)
-    now = device.statistics(reset_peak=False)
-    assert (now.bytes_now, now.bytes_peak, now.bytes_cached) == (200, 3000, block_size(3000))
-    three.close()
 
 
 # Running out of memory

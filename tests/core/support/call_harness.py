@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 from core_harness import wait_until
 
-import hal
 from hal.errors import DeadlineExceededError
 
 
@@ -23,17 +22,3 @@ def until_deferred(*submissions):
 
 def returning(value):
     return lambda: value
-
-
-WAYS = {
-    "timepoint": lambda device, gate: gate.at(1),
-    "submission": lambda device, gate: device.queues.upload.barrier(wait=gate.at(1)),
-    "fence": lambda device, gate: hal.Fence([gate.at(1)]),
-    "list": lambda device, gate: [gate.at(1)],
-    "tuple": lambda device, gate: (
-        gate.at(1),
-        device.queues.upload.barrier(wait=gate.at(1)),
-        hal.Fence([gate.at(1), hal.create_semaphore(4).at(3)]),
-        gate.at(0),
-    ),
-}

@@ -12,66 +12,7 @@ from core_harness import LIMIT, collect_in_threads
 from file_harness import cause_of, failure_of
 
 import hal
-from hal.errors import ArgumentTypeError, CancelledError, DeviceLostError
-
-
-def missing(folder):
-    return folder / "missing", errno.ENOENT
-
-
-def no_folder(folder):
-    return folder / "no" / "such" / "folder", errno.ENOENT
-
-
-def a_folder(folder):
-    return folder, errno.EISDIR
-
-
-def behind_a_file(folder):
-    (folder / "file").write_bytes(b"")
-    return folder / "file" / "data", errno.ENOTDIR
-
-
-def a_pipe(folder):
-    os.mkfifo(folder / "pipe")
-    return folder / "pipe", (errno.ESPIPE, errno.ENXIO)
-
-
-def a_loop(folder):
-    (folder / "loop").symlink_to(folder / "loop")
-    return folder / "loop", errno.ELOOP
-
-
-def a_full_disk(_):
-    return "/dev/full", errno.ENOSPC
-
-
-BAD_SOURCES = [missing, no_folder, a_folder, behind_a_file, a_pipe, a_loop]
-BAD_TARGETS = [no_folder, a_folder, behind_a_file, a_pipe, a_loop, a_full_disk]
-
-
-@pytest.mark.parametrize(
-    ("what", "make"),
-    [("write", make) for make in BAD_SOURCES] + [("read", make) for make in BAD_TARGETS],
-    ids=lambda value: getattr(value, "__name__", value),
-)
-def test_what_the_system_refuses_fails_the_operation_q4(device, tmp_path, what, make):
-    """Only that: its signal fails with it, the next one in the queue runs."""
-    path, numbers = make(tmp_path)
-    done = hal.create_semaphore()
-    buffer = device.upload(np.arange(16, dtype=np.uint8))
-    file = hal.File(path, offset=3, size=5)
-    failed = getattr(device.queue, what)(buffer, file, signal=done.at(1))
-    behind = device.queue.barrier()
-    error = failure_of(failed, done.at(1))
-    cause = cause_of(error)
-    assert cause is not None
-    assert cause.errno in np.atleast_1d(numbers)
-    for part in (what, "5 bytes", "offset 3", str(path), errno.errorcode[cause.errno]):
-        assert part in str(error)
-    behind.wait(LIMIT)
-    assert not device.lost
-    assert buffer.numpy().tolist() == list(range(16))
+from hal.errors import CancelledError, DeviceLostError
 
 
 @pytest.mark.parametrize("name", ["EACCES", "EROFS", "EMFILE"])
@@ -204,12 +145,6 @@ def test_a_file_says_what_it_is(tmp_path, monkeypatch):
     assert hal.File("b").size is None
     with pytest.raises(AttributeError):
         files[0].offset = 5
-
-
-def test_only_write_and_read_take_files(device, tmp_path):
-    buffer = device.allocate(8)
-    with pytest.raises(ArgumentTypeError, match="File"):
-        device.queue.update(buffer, hal.File(tmp_path / "x"))
 
 
 # Close, and lost devices

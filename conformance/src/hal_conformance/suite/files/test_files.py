@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 from pathlib import Path
 from typing import Any
 
@@ -176,6 +177,11 @@ FAILURES: dict[str, tuple[str, Any, int | None]] = {
     "a folder to read into": ("read", lambda folder: folder, errno.EISDIR),
     "a folder to write from": ("write", lambda folder: folder, errno.EISDIR),
     "a short file": ("write", lambda folder: folder / "short", None),
+    "a file for a folder": ("read", lambda folder: folder / "short" / "data", errno.ENOTDIR),
+    "a link to itself": ("read", lambda folder: folder / "loop", errno.ELOOP),
+    "a pipe to write from": ("write", lambda folder: folder / "pipe", errno.ESPIPE),
+    "a pipe that none reads": ("read", lambda folder: folder / "pipe", errno.ENXIO),
+    "a full disk": ("read", lambda folder: Path("/dev/full"), errno.ENOSPC),
 }
 
 
@@ -184,6 +190,8 @@ def test_what_goes_wrong_fails_the_operation_q4(device, queue, tmp_path, semapho
     """Q4: an error of the system fails operation and signal, and says path and reason."""
     method, make, number = FAILURES[what]
     (tmp_path / "short").write_bytes(b"short")
+    (tmp_path / "loop").symlink_to("loop")
+    os.mkfifo(tmp_path / "pipe")
     buffer = device.upload(np.zeros(64, np.uint8))
     file = hal.File(make(tmp_path))
     ran = getattr(queue, method)(buffer, file, signal=semaphore.at(1))

@@ -83,6 +83,7 @@ def test_release_is_called_once_at_the_end_m1(device, queue, gate):
         if released.wait(0.1):
             break
     assert len(calls) == 1
+    assert calls != [threading.get_ident()]
     assert (array[:64] == 5).all()
     again = device.import_array(array)
     queue.fill(again, 6).wait(LIMIT)

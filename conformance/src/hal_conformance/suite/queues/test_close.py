@@ -180,6 +180,7 @@ CALLS: dict[str, Any] = {
     "compile": lambda device, buffer: device.compile("__global__ void f(int *x) {}"),
     "load": lambda device, buffer: device.load(b"image"),
     "statistics": lambda device, buffer: device.statistics(),
+    "trim": lambda device, buffer: device.trim(),
     "numpy": lambda device, buffer: buffer.numpy(),
     "with": lambda device, buffer: device.__enter__(),
 }

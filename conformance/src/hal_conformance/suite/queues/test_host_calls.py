@@ -170,22 +170,31 @@ def test_a_call_that_goes_on_elsewhere_q4(queue, second_queue, make_semaphore):
 
 
 TOGETHER: Final[dict[str, Callable[..., Any]]] = {
-    "list": lambda first, second: [first.at(1), second.at(1)],
-    "tuple": lambda first, second: (first.at(1), second.at(1)),
-    "fence": lambda first, second: hal.Fence([first.at(1), second.at(1)]),
+    "list": lambda queue, first, second: [first.at(1), second.at(1)],
+    "tuple": lambda queue, first, second: (first.at(1), second.at(1)),
+    "fence": lambda queue, first, second: hal.Fence([first.at(1), second.at(1)]),
+    "submission": lambda queue, first, second: queue.barrier(wait=[first.at(1), second.at(1)]),
+    "all of them": lambda queue, first, second: [
+        queue.barrier(wait=first.at(1)),
+        hal.Fence([first.at(0), second.at(1)]),
+        first.at(1),
+    ],
 }
 
 
 @pytest.mark.parametrize("how", TOGETHER)
 @pytest.mark.parametrize("order", [(0, 1), (1, 0)], ids=["first", "second"])
-def test_a_call_ends_with_all_that_it_returns_q4(queue, make_semaphore, how, order):
+@pytest.mark.parametrize("ordered", [True, False], ids=["ordered", "unordered"])
+def test_a_call_ends_with_all_that_it_returns_q4(
+    make_queue, second_queue, make_semaphore, how, order, ordered
+):
     """Q4: a call that returns timepoints brings its signals about once all of them are reached."""
     semaphores, done = [make_semaphore() for _ in range(2)], make_semaphore()
-    returned = make_semaphore()
+    queue, returned = make_queue(ordered=ordered), make_semaphore()
 
     def call():
         returned.signal(1)
-        return TOGETHER[how](*semaphores)
+        return TOGETHER[how](second_queue, *semaphores)
 
     submission = queue.call(call, signal=done.at(1))
     returned.wait(1, LIMIT)
@@ -197,11 +206,15 @@ def test_a_call_ends_with_all_that_it_returns_q4(queue, make_semaphore, how, ord
     assert done.query() == 1
 
 
-def test_a_call_fails_with_what_it_returns_q4(queue, make_semaphore):
+@pytest.mark.parametrize("how", TOGETHER)
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_call_fails_with_what_it_returns_q4(queue, second_queue, make_semaphore, how, when):
     """Q4: if something fails that a call has returned, the call and its signals fail with it."""
     first, second, done = (make_semaphore() for _ in range(3))
-    submission = queue.call(lambda: [first.at(1), second.at(1)], signal=done.at(1))
     error = broken()
+    if when == "before":
+        second.fail(error)
+    submission = queue.call(lambda: TOGETHER[how](second_queue, first, second), signal=done.at(1))
     second.fail(error)
     assert_fails(submission, error)
     assert_fails(done.at(1), error)

@@ -134,6 +134,11 @@ def test_copy_within_a_buffer_q4(device, queue):
     assert np.array_equal(buffer.numpy(timeout=LIMIT), np.tile(pattern(32), 2))
     with pytest.raises(InvalidArgumentError):
         queue.copy(buffer, buffer, source_offset=0, target_offset=31, size=32)
+    left, right = buffer.subspan(0, 32), buffer.subspan(16, 32)
+    for source, target in ((left, right), (right, left), (buffer, right)):
+        with pytest.raises(InvalidArgumentError, match="overlap"):
+            queue.copy(source, target, size=32)
+    queue.copy(left, right, size=16, target_offset=16).wait(LIMIT)
 
 
 def test_copy_of_a_range_onto_itself_q4(device, queue, make_semaphore):
