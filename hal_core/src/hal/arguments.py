@@ -62,13 +62,11 @@ _NO_LISTS: Final = (str, bytes, bytearray, memoryview, Mapping, np.ndarray, np.g
 
 _BYTES: Final = np.dtype(np.uint8)
 _LONGEST_NAME: Final = 1000
-_SHOWN: Final = 80
-"""The characters of a value that an error shows."""
+_SHOWN: Final = 80  # the characters of a value that an error shows
 _MOST: Final = 2**63 - 1
 _DTYPES: Final = (np.dtype, type, str, list, tuple, dict)
 """The accepted forms of a dtype; numpy would accept anything with a ``dtype``, even a buffer."""
-_LONGEST_PATH: Final = 400
-"""The characters of a path that are shown; its end says most."""
+_LONGEST_PATH: Final = 400  # the characters of a path that are shown; its end says most
 _LONGEST: Final = 1e9
 """Seconds, thirty years: longer times, also infinity, become this, which every clock takes."""
 _SECONDS: Final = "a timeout is seconds as a number, or None"

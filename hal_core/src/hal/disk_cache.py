@@ -19,8 +19,7 @@ from hal._base.whole_files import UNFINISHED, replace_whole
 __all__ = ["DiskCache"]
 
 _ENTRIES_AT_MOST: Final = 2000
-_LONGEST_WRITE: Final = 3600.0
-"""Seconds after which a write of an entry counts as abandoned."""
+_LONGEST_WRITE: Final = 3600.0  # seconds after which a write of an entry counts as abandoned
 _DIGEST: Final = hashlib.sha256().digest_size
 
 

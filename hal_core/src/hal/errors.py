@@ -67,8 +67,7 @@ __all__ = [
     "WorkFailedError",
 ]
 
-_LINES_SHOWN: Final = 5
-"""How many of a compiler's errors the message of a `CompilationError` has."""
+_LINES_SHOWN: Final = 5  # how many of a compiler's errors the message of a `CompilationError` has
 
 
 class HalError(Exception):

@@ -11,6 +11,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 import pluggy
@@ -123,22 +124,14 @@ class Region(ABC):
         """Whether `read` returns the memory itself."""
 
 
+@dataclass(slots=True, eq=False)
 class Collective:
     """One operation of one rank. A source or target that has no part in it is None."""
 
-    __slots__ = ("dtype", "source", "step", "target")
-
-    def __init__(
-        self,
-        step: CollectiveStep,
-        dtype: np.dtype[Any] | None,
-        source: Region | None,
-        target: Region | None,
-    ) -> None:
-        self.step = step
-        self.dtype = dtype
-        self.source = source
-        self.target = target
+    step: CollectiveStep
+    dtype: np.dtype[Any] | None
+    source: Region | None
+    target: Region | None
 
 
 SOURCE: Final = -1

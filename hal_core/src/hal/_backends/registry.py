@@ -195,7 +195,6 @@ def _load_all(entries: Iterable[PluginEntry]) -> tuple[Plugin, ...]:
 
 
 def _parse_parameters(spec: str, query: str) -> dict[str, str]:
-    """Return the parameters after the question mark."""
     parameters: dict[str, str] = {}
     for part in query.split("&") if query else ():
         key, equals, value = part.partition("=")
@@ -222,7 +221,6 @@ def _parameter_text(key: str, value: object) -> str:
 
 
 def _parse_index(spec: str, text: str) -> int:
-    """Return the device index of a specification."""
     index = number_of(text)
     if index < 0:
         raise InvalidArgumentError(

@@ -12,8 +12,7 @@ from typing import NoReturn
 
 from hal.errors import ArgumentTypeError, ClosedError
 
-_forked = False
-"""Whether this process was forked from one that had opened a device."""
+_forked = False  # whether this process was forked from one that had opened a device
 
 
 def refuse_copies(*kinds: type) -> None:

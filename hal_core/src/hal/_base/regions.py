@@ -39,8 +39,7 @@ _KINDS: Final = {"bell": 1, "buffer": 2, "semaphore": 3}
 
 # The first page: what it is, which kind, the secret, the bytes behind; then words of eight bytes
 _HEAD: Final = struct.Struct("8sQ16sQ")
-_TOP: Final = 5
-"""The number of slots that were ever taken."""
+_TOP: Final = 5  # the number of slots that were ever taken
 _COUNT: Final = 6
 """How often a slot was taken or given back: who reads the slots looks at this first."""
 _FAILED: Final = 7

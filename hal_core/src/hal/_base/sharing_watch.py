@@ -16,8 +16,7 @@ from hal._base import futex, sync
 from hal._base.regions import BELL_WORD, Member, SharedRegion, started_at
 from hal.errors import HalError
 
-_LOOK_SECONDS: Final = 0.25
-"""How long the thread sleeps at most: how late a death is noticed."""
+_LOOK_SECONDS: Final = 0.25  # how long the thread sleeps at most: how late a death is noticed
 
 
 class SharedObject(Protocol):

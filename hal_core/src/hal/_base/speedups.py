@@ -51,7 +51,6 @@ def _load() -> tuple[ModuleType | None, str]:
 
 
 def _why(error: ImportError) -> str:
-    """Return why there is no extension to import."""
     import sysconfig  # noqa: PLC0415 - here alone
 
     if error.name != _NAME or error.path is not None:

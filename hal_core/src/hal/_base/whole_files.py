@@ -56,7 +56,6 @@ def write_whole(path: object, content: bytes, what: str) -> None:
 
 
 def _told(error: OSError, what: str, path: str) -> FileError:
-    """Return a system's error as one of ours."""
     kind = next((mine for kind, mine in _KINDS.items() if isinstance(error, kind)), FileError)
     message = f"{what}: {shown_path(path)}: {error.strerror or error}"
     return cast("FileError", kind(message, errno=error.errno, filename=path))

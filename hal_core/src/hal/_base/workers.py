@@ -21,8 +21,7 @@ from hal.errors import HalError
 _IDLE_SECONDS: Final = 30.0
 """How long an idle thread of the pool stays; a guess at the gap between bursts of work."""
 
-_LONG_SECONDS: Final = 3600.0
-"""How long a thread that stays sleeps at a time."""
+_LONG_SECONDS: Final = 3600.0  # how long a thread that stays sleeps at a time
 
 
 class Helper:

@@ -270,7 +270,6 @@ def packed(shape: tuple[int, ...], dtype: np.dtype[Any]) -> tuple[int, ...]:
 
 
 def _dtype(tensor: _DLTensor, what: str) -> np.dtype[Any]:
-    """Return the numpy type of a tensor's elements."""
     if (tensor.code, tensor.bits, tensor.lanes) == (_BFLOAT, 16, 1):
         return bfloat16.dtype()
     code = _CODES.get(tensor.code)

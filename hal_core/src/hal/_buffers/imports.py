@@ -31,8 +31,7 @@ from hal.native import MemoryType
 _MANAGED: Final = 13
 _REFUSALS: Final = (BufferError, RuntimeError, TypeError, ValueError)
 """Exceptions of a tensor that does not hand out its memory."""
-_ALIGNMENT: Final = 4
-"""The least alignment of addresses: fills write up to four bytes at once."""
+_ALIGNMENT: Final = 4  # the least alignment of addresses: fills write up to four bytes at once
 
 
 def import_tensor(device: DeviceCore, tensor: object, copy: bool | None) -> Buffer:  # noqa: FBT001

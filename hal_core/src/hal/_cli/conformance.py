@@ -28,8 +28,7 @@ _STYLES: Final = {
     "not_run": "bold red",
 }
 
-_SHOWN_AT_MOST: Final = 40
-"""Lines about tests of one status; the report has them all."""
+_SHOWN_AT_MOST: Final = 40  # lines about tests of one status; the report has them all
 
 
 class Mode(enum.StrEnum):
@@ -123,7 +122,6 @@ def _check_writable(report: Path) -> None:
 
 
 def _show_event(bar: Progress, task: TaskID, event: dict[str, Any]) -> None:
-    """Show an event of the run, on a terminal."""
     if bar.disable:
         return
     if "tests" in event:
@@ -138,7 +136,6 @@ def _show_event(bar: Progress, task: TaskID, event: dict[str, Any]) -> None:
 
 
 def _show(out: Console, result: dict[str, Any], path: Path | None) -> None:
-    """Print the results of the run."""
     for status in ("failed", "expected_failure", "unsupported"):
         lines = _lines(result["tests"], status)
         for subject, reason in lines[:_SHOWN_AT_MOST]:

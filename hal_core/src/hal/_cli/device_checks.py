@@ -27,8 +27,7 @@ from hal.errors import (
 LIMIT: Final = 10.0
 """Seconds that one wait for the device may take; a healthy one needs milliseconds."""
 
-_COUNT: Final = 1 << 16
-"""Elements of the checks' buffers."""
+_COUNT: Final = 1 << 16  # elements of the checks' buffers
 
 _KERNEL: Final = """
 __global__ void triple_and_add(const int *x, int *y, int offset, int n) {
@@ -123,7 +122,6 @@ def examine(spec: str, note: Callable[[str], object] = lambda _: None) -> Iterat
 
 
 def _outcome(name: str, backend: str, work: Callable[[], object]) -> CheckOutcome:
-    """Call `work`; return its outcome."""
     start = time.perf_counter()
     reason = next_step = ""
     try:
@@ -219,7 +217,6 @@ def _check_wait(device: hal.Device) -> None:
 
 
 def _check_kernel(device: hal.Device) -> None:
-    """Compile a kernel and run it."""
     numbers = _numbers()
     program = device.compile(_KERNEL, filename="doctor.cpp")
     kernel = program["triple_and_add"]

@@ -13,13 +13,10 @@ import numpy as np
 import hal
 
 _FILL_BYTES: Final = 256
-_BATCH: Final = 50
-"""Submissions of one sample."""
+_BATCH: Final = 50  # submissions of one sample
 _CHAIN: Final = 1000
-_LARGEST: Final = 64 << 20
-"""Bytes of a transfer, if the device has 16 times as much."""
-_FEWEST: Final = 5
-"""The fewest samples, however long they take."""
+_LARGEST: Final = 64 << 20  # bytes of a transfer, if the device has 16 times as much
+_FEWEST: Final = 5  # the fewest samples, however long they take
 
 _clock = time.perf_counter
 

@@ -11,8 +11,7 @@ from typing import Final, TextIO
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-_WIDTH_OF_A_PIPE: Final = 200
-"""Columns without a terminal: enough that a table is not folded."""
+_WIDTH_OF_A_PIPE: Final = 200  # columns without a terminal: enough that a table is not folded
 
 
 class OutputError(Exception):

@@ -141,7 +141,6 @@ class Gathering:
     def _region(
         self, spot: _OperandSpot, table: Table | LateTable, storages: Sequence[Any]
     ) -> GroupRegion:
-        """Return the memory of an operand."""
         memory, start = spot.memory, spot.start
         if not isinstance(memory, int):
             return GroupRegion(self._device, memory, start, spot.size)

@@ -309,7 +309,6 @@ class CommandBuffer(Recorder, Collectives["Buffer | Slot", None]):
     # Inside
 
     def _make_stages(self, recorded: Sequence[Command], rules: SlotRules) -> Stages:
-        """Lower the parts of the recording."""
         stages = []
         groups = {}
         for place, numbers, after in cut(self._order, self._places, self._launches):
@@ -368,14 +367,12 @@ class CommandBuffer(Recorder, Collectives["Buffer | Slot", None]):
     def _gather(
         self, kind: str, *arguments: object, name: str | None = None, **unknown: object
     ) -> None:
-        """Record an operation of a group."""
         check_options(kind, unknown, "name=")
         verb = "group_barrier" if kind == "barrier" else kind
         self._add("collective", verb, name, collective, kind, *arguments)
 
 
 def _describe(names: Sequence[str], numbers: Sequence[int] | None, command: int) -> str:
-    """Describe a command of the recording for an error."""
     number = command if numbers is None else numbers[command]
     return f"command {number} of {len(names)}, {names[number]}"
 

@@ -30,8 +30,7 @@ if TYPE_CHECKING:
 
 
 _EMPTY: Final = EmptyNode()
-_PLAIN: Final = (LaunchNode, FillNode)
-"""Nodes whose calls never block: a copy's may."""
+_PLAIN: Final = (LaunchNode, FillNode)  # nodes whose calls never block: a copy's may
 
 
 class _StreamReplay(Replay):
@@ -344,7 +343,6 @@ class Playback:
         return self._rules.resolve(table) if isinstance(table, list) else table
 
     def _explain(self, error: HalError, nodes: Sequence[Node], node: object) -> HalError:
-        """Return an error that names its command."""
         for command, each in enumerate(nodes):
             if each is node:
                 return placed(f"execute: {self._describe(command)}", error)

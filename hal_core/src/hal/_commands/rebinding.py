@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from hal._base import speedups
@@ -27,30 +28,21 @@ _MOST_RANGES: Final = 64
 
 _BUFFER: Final = "P"
 _GRID: Final = "G"
-_pack_direct: Final = struct.Struct("=Q3I3IQ").pack
-"""``struct direct`` of rebind.c."""
+_pack_direct: Final = struct.Struct("=Q3I3IQ").pack  # ``struct direct`` of rebind.c
 _DIRECT_GRID: Final = 8
 
 _SlotEntry = tuple[str, Any, int, int, int]
 _Patch = tuple[int, int, int, int, int, int]
 
 
+@dataclass(slots=True, eq=False)
 class RebindPlan:
     """The part of a recording that the C extension uses: slots, and the launches that use them."""
 
-    __slots__ = ("_commands", "_ranges", "_slots", "_uses")
-
-    def __init__(
-        self,
-        slots: tuple[_SlotEntry, ...],
-        uses: SlotUses,
-        commands: Sequence[int],
-        ranges: tuple[tuple[int, int], ...] | None,
-    ) -> None:
-        self._slots = slots
-        self._uses = uses
-        self._commands = commands
-        self._ranges = ranges
+    _slots: tuple[_SlotEntry, ...]
+    _uses: SlotUses
+    _commands: Sequence[int]
+    _ranges: tuple[tuple[int, int], ...] | None
 
     def is_whole(self, instance: Instance) -> bool:
         """Return whether none of an instance's launches is switched off, for an empty grid."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import Any, Final, Self
 
 from hal._base.failures import placed
@@ -19,8 +20,7 @@ from hal.errors import ClosedError, HalError, InvalidArgumentError, Unimplemente
 _MODES: Final = ("auto", "graph", "stream")
 _HAZARDS: Final = ("auto", "manual")
 _CATEGORIES: Final = ("all", "dispatch", "transfer")
-_SAME: Final = object()
-"""Instead of a queue: the one outside of the block."""
+_SAME: Final = object()  # instead of a queue: the one outside of the block
 
 
 class Recorder:
@@ -120,7 +120,6 @@ class Recorder:
             self._append(command, f"{verb} {label!r}" if label else verb)
 
     def _append(self, command: Command, title: str) -> None:
-        """Append a checked command."""
         number = len(self._commands)
         launch = self._launch_of(command, title)
         arena = self._slots._arena
@@ -230,26 +229,17 @@ class CommandEvent:
         return f"<CommandEvent {self._name!r} {state}>"
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Scope:
     """A ``with`` block of a recording: a group of commands, or those of another queue.
 
     See `CommandBuffer.group` and `CommandBuffer.on`.
     """
 
-    __slots__ = ("_commands", "group", "queue", "title")
-
-    def __init__(
-        self,
-        commands: Recorder,
-        title: str,
-        *,
-        group: str = "",
-        queue: Any = _SAME,  # noqa: ANN401 - a `Queue`, or None for the executing one
-    ) -> None:
-        self._commands = commands
-        self.title = title
-        self.group = group
-        self.queue = queue
+    _commands: Recorder
+    title: str
+    group: str = ""
+    queue: Any = _SAME  # a `Queue`, or None for the executing one
 
     def __enter__(self) -> Self:
         commands = self._commands

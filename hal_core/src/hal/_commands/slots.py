@@ -31,11 +31,9 @@ SlotSpecs: TypeAlias = (
 is if that matters, or a kind.
 """
 
-_MOST: Final = 1 << 16
-"""The most slots of one recording."""
+_MOST: Final = 1 << 16  # the most slots of one recording
 _VALUES: Final[dict[str | None, type[Scalars | Grids]]] = {"scalar": Scalars, "grid": Grids}
-_COUNTED: Final = object()
-"""Instead of a dtype: the slot was only counted."""
+_COUNTED: Final = object()  # instead of a dtype: the slot was only counted
 DIRECT: Final = -1
 """The memory of all buffers given directly, for `hal._commands.hazards.Access`."""
 
@@ -201,7 +199,6 @@ class Slots(Sequence[Slot]):
         return self._count
 
     def _take_temporary(self, size: int, dtype: np.dtype[Any]) -> Slot:
-        """Return a temporary."""
         arena = self._arena
         if arena is None:
             arena = self._arena = Arena()

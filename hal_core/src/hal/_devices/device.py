@@ -62,8 +62,7 @@ if TYPE_CHECKING:
     from hal.tickets import BufferTicket, SemaphoreTicket
 
 
-_NAP_SECONDS: Final = 0.001
-"""Pause between two looks at another thread that is closing the device."""
+_NAP_SECONDS: Final = 0.001  # pause between two looks at another thread that is closing the device
 
 _TRIM_SECONDS: Final = 1.0
 """How long `Device.trim` waits for a moment in which no thread asks an event."""

@@ -49,7 +49,6 @@ def dump(file: _Writable | None = None) -> str:
 
 
 def _of_device(device: Device) -> Iterator[str]:
-    """Yield the lines for a device."""
     with timelines.lock:
         counts = [(queue, _counts(queue)) for queue in device._context.queues]
     busy = [(queue, kinds) for queue, kinds in counts if any(kinds.values())]

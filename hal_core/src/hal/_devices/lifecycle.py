@@ -23,16 +23,14 @@ if TYPE_CHECKING:
 devices: dict[Device, None] = {}
 """Every open device of this process; those that are not closed before are closed at exit."""
 
-_EXIT_SECONDS = 10.0
-"""How long the exit hook lets the work of all devices end."""
+_EXIT_SECONDS = 10.0  # how long the exit hook lets the work of all devices end
 
 _SPECIAL = frozenset(
     {"__await__", "__enter__", "__getitem__", "__init__", "__iter__", "__len__", "__or__"}
 )
 """Methods that refuse in a forked child though their names are not public."""
 
-_opened = False
-"""Whether this process, or one that it was forked from, has opened a device."""
+_opened = False  # whether this process, or one that it was forked from, has opened a device
 
 
 def install(public_classes: tuple[type, ...]) -> None:

@@ -413,7 +413,6 @@ class Queue(StreamQueue, Collectives[Buffer, Submission]):
         signal: Signals = (),
         **unknown: object,
     ) -> Submission:
-        """Submit an operation of a group."""
         check_options(kind, unknown, "wait= and signal=")
         return enter(self, self._device, wait, signal, kind, *arguments)
 

@@ -171,7 +171,6 @@ def _launch_late(
     parameters: ParameterBlock,
     arguments: tuple[Any, ...],
 ) -> None:
-    """Launch with addresses that are known by now."""
     function(stream, *_resolve(late, parameters, arguments))
 
 

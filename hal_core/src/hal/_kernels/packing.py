@@ -13,8 +13,7 @@ if TYPE_CHECKING:
     from hal._speedups import Packer
 
 
-_MOST: Final = 48
-"""The most parameters that the extension packs."""
+_MOST: Final = 48  # the most parameters that the extension packs
 
 
 def packer_of(signature: Signature) -> Packer | None:

@@ -179,8 +179,6 @@ def compile_all(
 
 
 class _Build(NamedTuple):
-    """The requests of one target."""
-
     backend: str
     compiler: NativeCompiler
     target: str
@@ -237,7 +235,6 @@ def _join(build: _Build, parts: list[CompiledImage]) -> ProgramImage:
 
 
 def _check_targets(target: object) -> list[tuple[str, str]]:
-    """Return the backend and the architecture of each target."""
     given: Sequence[Any] = [target]
     if isinstance(target, (list, tuple)):
         given = as_items(target, "compile: the targets are a list")

@@ -276,7 +276,6 @@ def with_output(
 
 
 def _trace(name: str, condition: str, depth: int) -> str:
-    """Return the macro of traces at a depth."""
     text = f'"{"  " * depth}" #__VA_ARGS__'
     return f"#define {name}(...) ((({condition})) ? hal_trace({text}, (__VA_ARGS__)) : (void)0)\n"
 

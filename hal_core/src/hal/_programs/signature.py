@@ -310,7 +310,6 @@ def _shortened(text: str) -> str:
 
 
 def _parameter(match: re.Match[str], index: int) -> Parameter | None:
-    """Return the parameter that a declaration in a signature's text describes, or None."""
     name = match["name"] or f"arg{index}"
     is_const = match["const"] is not None
     if match["star"]:

@@ -18,8 +18,7 @@ from hal.errors import InvalidArgumentError
 from hal.native import EntryPoint
 
 _MAGIC: Final = int.from_bytes(b"hal\0", "little")
-_VERSION: Final = 3
-"""The version of the table's format; the first had no number."""
+_VERSION: Final = 3  # the version of the table's format; the first had no number
 # The numbers of the kinds in the table, in order.
 _KINDS: Final = ("", "ptr", "int", "uint", "float", "bool", "record", "bfloat")
 _ROW: Final = struct.Struct("<4I")

@@ -34,8 +34,7 @@ from hal.native_collectives import (
 if TYPE_CHECKING:
     import numpy as np
 
-_MOST: Final = 2**31 - 1
-"""The highest color and key; MPI takes no more."""
+_MOST: Final = 2**31 - 1  # the highest color and key; MPI takes no more
 
 _ALL: Final = (-1, False)
 
@@ -265,7 +264,6 @@ class Group(Participant):
         return None if call is None else (self._line_of(step), call)
 
     def _numbered(self, step: CollectiveStep) -> CollectiveStep:
-        """Return a step with its number."""
         line = self._line_of(step)
         line[0] += 1
         return CollectiveStep(step.kind, line[0], step.op, step.dtype, step.elements, step.root)
@@ -337,7 +335,6 @@ class Group(Participant):
         return withdrawn(self._name, self._rank, launch.step, CollectiveError(words), self._told())
 
     def _enqueue(self, stream: int, launch: Launch, work: Sequence[Collective]) -> None:
-        """Put operations on a native stream."""
         self._take_turn(launch)
         if self._refused:
             status, self._refused = self._refused, 0
@@ -487,7 +484,6 @@ class Group(Participant):
 
 
 def _finish(ended: hal.Semaphore, error: BaseException | None) -> None:
-    """End what waits for an operation's end."""
     with contextlib.suppress(HalError):  # it has failed meanwhile
         if error is None:
             ended.signal(1)

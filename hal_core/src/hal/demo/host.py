@@ -81,7 +81,6 @@ class HostTiles:
 
 
 def _split(array: npt.NDArray[Any], sizes: Sequence[int] | Ints) -> list[npt.NDArray[Any]]:
-    """Return consecutive parts of an array, without a copy."""
     return np.split(array, np.cumsum(sizes)[:-1])
 
 

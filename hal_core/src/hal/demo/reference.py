@@ -15,11 +15,9 @@ import numpy as np
 import numpy.typing as npt
 from scipy import ndimage
 
-_TRUNCATE: Final = 4.0
-"""Standard deviations at which the Gaussian ends; scipy's default."""
+_TRUNCATE: Final = 4.0  # standard deviations at which the Gaussian ends; scipy's default
 
-_UNIT_ROUNDOFF: Final = 2.0**-24
-"""Half a unit in the last place of single precision, relative."""
+_UNIT_ROUNDOFF: Final = 2.0**-24  # half a unit in the last place of single precision, relative
 
 
 def edges(rgb: npt.NDArray[np.uint8], sigma: float) -> npt.NDArray[np.float64]:

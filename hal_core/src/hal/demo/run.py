@@ -11,16 +11,16 @@ import numpy as np
 import numpy.typing as npt
 
 import hal
-from hal.demo import picture, reference, timeline
+from hal.demo import picture, reference
 from hal.demo.host import HostTiles
 from hal.demo.kernels import TileKernels
 from hal.demo.observe import Observation, Observer, Overlap
 from hal.demo.pipeline import TilePipeline
 from hal.demo.tiles import choose_size
+from hal.demo.timeline import RunTimeline
 from hal.errors import InvalidArgumentError
 
-_SMALLEST_SIGMA = 0.3
-"""Leaves a blur with a radius of one pixel."""
+_SMALLEST_SIGMA = 0.3  # leaves a blur with a radius of one pixel
 _LARGEST_SIGMA = 32.0
 _LARGEST_PICTURE = 1 << 26
 _OBSERVED_RUNS = 5
@@ -112,15 +112,11 @@ def run(settings: Settings) -> Report:
         observation = min(observations, key=lambda seen: seen.worst_resolution)
     overlap = observation.overlap()
     picture.save_edges(edges, settings.output)
-    drawing = timeline.draw(
-        observation,
-        tiles,
+    drawing = RunTimeline(observation, tiles).draw(
         pixels,
-        title=f"{name}: blur and edges, {len(tiles)} tiles, {slots} in flight",
-        subtitle=(
-            f"{width} by {height} pixels in tiles of {tile_size}, on {device_name}; "
-            "ordered by the bytes that they use"
-        ),
+        f"{name}: blur and edges, {len(tiles)} tiles, {slots} in flight",
+        f"{width} by {height} pixels in tiles of {tile_size}, on {device_name}; "
+        "ordered by the bytes that they use",
     )
     picture.save_image(drawing, settings.timeline_output)
     return Report(

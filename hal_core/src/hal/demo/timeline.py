@@ -41,24 +41,8 @@ _TEXT_HEIGHT: Final = 12
 _PROGRESS: Final = ("uploaded", "computed", "downloaded")
 
 
-def draw(
-    observation: Observation,
-    tiles: Sequence[Tile],
-    picture: npt.NDArray[np.uint8],
-    *,
-    title: str,
-    subtitle: str,
-) -> Image.Image:
-    """Return the timeline as a picture, 1800 pixels wide.
-
-    One row for each queue, one for its progress, one colour for each tile.
-    `picture` becomes the legend. `title` and `subtitle` are one line each.
-    """
-    return _Drawing(observation, tiles).draw(picture, title, subtitle)
-
-
-class _Drawing(Canvas):
-    """The canvas and the scale while one timeline is drawn."""
+class RunTimeline(Canvas):
+    """A picture of a run: a row for each queue, one for its progress, a colour for each tile."""
 
     def __init__(self, observation: Observation, tiles: Sequence[Tile]) -> None:
         self._observation = observation
@@ -70,6 +54,7 @@ class _Drawing(Canvas):
         super().__init__(_TOP + rows + 172, _TOP, observation.seconds)
 
     def draw(self, picture: npt.NDArray[np.uint8], title: str, subtitle: str) -> Image.Image:
+        """Draw it, and return it; `picture` becomes the legend, and both titles are one line."""
         overlap = self._observation.overlap()
         self.heading(title, subtitle)
         self.text(

@@ -16,8 +16,7 @@ from weakref import WeakKeyDictionary
 import hal
 from hal.errors import ClosedError, HalError, InvalidArgumentError
 
-_MANY: Final = 64
-"""The number of memories from which untracked ones are purged."""
+_MANY: Final = 64  # the number of memories from which untracked ones are purged
 
 
 class Tracked(Protocol):
@@ -128,7 +127,6 @@ class AddressMap:
             raise InvalidArgumentError(message)
 
     def _prune(self) -> None:
-        """Drop memory that is not tracked any more."""
         self._noted = [each for each in self._noted if _tracked(each) is not None]
         self._ranges = [each for each in self._ranges if _tracked(each[2]) is not None]
         self._limit = max(_MANY, 2 * len(self))

@@ -18,8 +18,7 @@ from hal.errors import ArgumentTypeError, InvalidArgumentError, OperationError
 
 Bytes = NDArray[np.uint8]
 
-_MANY: Final = 64
-"""The number of reads in flight from which ended ones are purged."""
+_MANY: Final = 64  # the number of reads in flight from which ended ones are purged
 
 _lock = threading.Lock()
 _held: dict[int, dict[int, _Hold]] = {}

@@ -351,7 +351,6 @@ def bound(
 
 
 def _narrowed_slots(uses: list[int], reads: Iterable[int], writes: Iterable[int]) -> list[int]:
-    """Return the uses of slots, with the caller's corrections."""
     narrowed = uses.copy()
     for use, slots in ((_READ, reads), (_WRITTEN, writes)):
         for index in as_items(slots, "execute: reads and writes are lists of slots"):

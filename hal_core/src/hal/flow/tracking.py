@@ -32,11 +32,9 @@ Wait: TypeAlias = hal.Submission | hal.Timepoint
 ByteRange: TypeAlias = tuple[int, int] | None
 """The bytes from one place up to another; None for all of a memory that has some."""
 
-_MANY: Final = 64
-"""The number of intervals from which useless ones are purged."""
+_MANY: Final = 64  # the number of intervals from which useless ones are purged
 
-_FEW: Final = 8
-"""The number of readers up to which none is checked: readers of closed queues stay."""
+_FEW: Final = 8  # the number of readers up to which none is checked: readers of closed queues stay
 
 
 class Lanes:
@@ -271,7 +269,6 @@ def note(accesses: Iterable[TrackedAccess], operation: hal.Submission) -> None:
 
 
 def _entries(wait: Any) -> tuple[Any, ...]:  # noqa: ANN401 - the queue checks it
-    """Return a caller's own waits."""
     if isinstance(wait, (hal.Timepoint, hal.Submission, hal.Fence)):
         return (wait,)
     if wait is None:

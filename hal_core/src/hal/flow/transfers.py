@@ -28,11 +28,9 @@ from hal.protocols import Signals, Waits
 TrackedOffset: TypeAlias = tuple[History, int] | None
 """A history and an offset in its memory; None if the owner orders the accesses."""
 
-_SMALL: Final = 64 << 10
-"""The most bytes that an update handles best."""
+_SMALL: Final = 64 << 10  # the most bytes that an update handles best
 
-_SLOTS: Final = 4
-"""The pieces of pinned memory for a copy from device to device through the host."""
+_SLOTS: Final = 4  # the pieces of pinned memory for a copy from device to device through the host
 
 
 class Download:
@@ -515,7 +513,6 @@ def _end_with(transfer: hal.Submission, held: HeldArray, keeper: hal.Queue) -> h
 
 
 def _access(place: TrackedOffset, size: int) -> tuple[TrackedAccess, ...]:
-    """Return the access to track for writing `size` bytes at a place."""
     if place is None:
         return ()
     history, start = place

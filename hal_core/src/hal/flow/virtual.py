@@ -18,8 +18,7 @@ from hal.errors import (
     InvalidArgumentError,
 )
 
-_MOST: Final = 1024
-"""The most virtual devices of one call."""
+_MOST: Final = 1024  # the most virtual devices of one call
 _NO_LISTS: Final = (str, bytes, bytearray, memoryview)
 """Sequences that are a single value; `hal.create_device` decides which are a valid limit."""
 

@@ -191,7 +191,6 @@ class Context(Mapping[str, TrackedBuffer]):
         return [self, *(() if self.parent is None else self.parent._line())]
 
     def _find(self, name: str) -> TrackedBuffer | Local:
-        """Return what a name stands for."""
         name = as_text(name, "a name of a context's memory is a str")
         self._check_open()
         if (found := self._names.get(name) or self._locals.get(name)) is not None:
