@@ -23,7 +23,7 @@
 
 /* Numbers of the books that change, made before anything has changed; NULL for what stays. */
 struct numbers {
-  PyObject *pooled;       /* bytes of the driver's pool */
+  long long pooled;       /* more bytes of the driver's pool */
   PyObject *now, *unused; /* of other device memory: bytes in use, and those that are not */
   PyObject *most, *peak;  /* the most in use of device memory, and of all kinds together */
 };
@@ -35,13 +35,13 @@ static bool add(PyObject **sum, PyObject *number, long long more) {
 
 /* Count more bytes of the driver's pool, or more that are in use, and that many less `unused`, of segments. */
 static bool count(struct numbers *self, PyObject *books, long long pooled, long long more, long long unused) {
-  bool is_counted = add(&self->pooled, get(books, Books_pooled), pooled) &&
-                    add(&self->now, PyList_GET_ITEM(get(books, Books_now), 0), more) &&
+  self->pooled = pooled;
+  bool is_counted = add(&self->now, PyList_GET_ITEM(get(books, Books_now), 0), more) &&
                     add(&self->unused, get(books, Books_unused), unused);
   if (pooled + more <= 0) return is_counted; /* no new peak */
   PyObject *now = get(books, Books_now), *peak = get(books, Books_peak);
   PyObject *most = PyList_GET_ITEM(get(books, Books_peaks), 0);
-  long long here = number(books, Books_pooled) + pooled + integer(PyList_GET_ITEM(now, 0)) + more;
+  long long here = of_books(books)->pooled + pooled + integer(PyList_GET_ITEM(now, 0)) + more;
   long long total = here;
   for (Py_ssize_t i = 1; i < PyList_GET_SIZE(now); i++) total += integer(PyList_GET_ITEM(now, i));
   long long above = here - integer(most), above_all = total - integer(peak);
@@ -49,7 +49,6 @@ static bool count(struct numbers *self, PyObject *books, long long pooled, long 
 }
 
 static void forget(struct numbers *self) {
-  Py_CLEAR(self->pooled);
   Py_CLEAR(self->now);
   Py_CLEAR(self->unused);
   Py_CLEAR(self->most);
@@ -63,7 +62,7 @@ static void put_first(PyObject *list, PyObject *number) {
 }
 
 static void publish(const struct numbers *self, PyObject *books) {
-  if (self->pooled) put(books, Books_pooled, Py_NewRef(self->pooled));
+  of_books(books)->pooled += self->pooled;
   if (self->now) put_first(get(books, Books_now), self->now);
   if (self->unused) put(books, Books_unused, Py_NewRef(self->unused));
   if (self->most) put_first(get(books, Books_peaks), self->most);
@@ -144,7 +143,7 @@ static long long aligned(const struct taking *self) { return (self->size + engin
 static bool is_at_hand(const struct taking *self) {
   if (self->pool) return find_recent(self->pool, self->queue, aligned(self));
   long long most = number(get(self->heap, Heap_driver), DriverMemory_at_hand);
-  return number(get(self->heap, Heap_books), Books_pooled) + self->size <= most;
+  return of_books(get(self->heap, Heap_books))->pooled + self->size <= most;
 }
 
 static bool may_take(struct effect *effect, const struct issue *issue) {
@@ -284,16 +283,15 @@ struct giving {
 /* Return whether an operation runs before what is submitted now (`hal._engine.operation.is_behind`). */
 static bool is_before(PyObject *operation, const struct issue *issue) {
   if (is_true(operation, Operation__retired)) return true;
-  PyObject *sequence = get(operation, Operation__sequence);
-  if (!sequence) return false; /* it is not in its ring yet */
+  long long place = of_operation(operation)->sequence;
+  if (!place) return false; /* it is not in its ring yet */
   PyObject *other = get(operation, Operation__queue);
   if (other == issue->queue) return true;
-  long long place = integer(sequence);
   PyObject *seen = PyDict_GetItemWithError(get(issue->queue, StreamQueue__seen), get(other, StreamQueue__id));
   if (seen && integer(seen) >= place) return true;
   for (int i = 0; i < issue->awaited_count; i++)
     if (get(issue->awaited[i], Operation__queue) == other &&
-        number(issue->awaited[i], Operation__sequence) >= place)
+        of_operation(issue->awaited[i])->sequence >= place)
       return true;
   return false;
 }

@@ -36,16 +36,18 @@ static void add(PyObject *list, PyObject *item) {
 }
 
 bool make_room(struct issue *self) {
-  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(self->signals); i++) {
+  for (; self->signal_count < PyTuple_GET_SIZE(self->signals); self->signal_count++) {
+    int i = self->signal_count;
     PyObject *value = get(PyTuple_GET_ITEM(self->signals, i), Timepoint__value);
     if (!(self->points[i] = PyTuple_Pack(2, value, self->operation))) return false;
+    self->reserved[i] = NULL;
   }
   Py_ssize_t waits = PyTuple_GET_SIZE(self->waits);
   return !waits || (self->dependencies = new_list(waits));
 }
 
 void let_go(struct issue *self) {
-  for (Py_ssize_t i = 0; self->signals && i < PyTuple_GET_SIZE(self->signals) && i < MOST_SIGNALS; i++) {
+  for (int i = 0; i < self->signal_count; i++) {
     Py_XDECREF(self->points[i]);
     Py_XDECREF(self->reserved[i]);
   }
@@ -57,7 +59,7 @@ void let_go(struct issue *self) {
 }
 
 static long long in_flight(PyObject *queue) {
-  return number(queue, StreamQueue__launched) - number(queue, StreamQueue__retired);
+  return of_queue(queue)->launched - of_queue(queue)->retired;
 }
 
 /* How many launches are in flight on an operation's queue with it. */
@@ -106,7 +108,7 @@ bool has_room(struct issue *self, Py_ssize_t length, struct drops *drops) {
   if (PyDict_GET_SIZE(get(context, DeviceContext_starved))) return false;
   long long limit = number(queue, StreamQueue__limit);
   bool low = is_low(self);
-  bool is_due = !self->held || !(number(queue, StreamQueue__sequence) & EACH_SO_MANY) || with_it(self) > limit;
+  bool is_due = !self->held || !(of_queue(queue)->sequence & EACH_SO_MANY) || with_it(self) > limit;
   if (is_due && !low) {
     retire_some(queue, drops);
     low = is_low(self);
@@ -159,7 +161,7 @@ bool resolve(struct issue *self) {
     add(self->dependencies, operation);
     if (other == queue) continue;
     PyObject *seen = PyDict_GetItemWithError(get(queue, StreamQueue__seen), get(other, StreamQueue__id));
-    if (seen && integer(seen) >= number(operation, Operation__sequence)) continue;
+    if (seen && integer(seen) >= of_operation(operation)->sequence) continue;
     self->awaited[self->awaited_count++] = operation;
   }
   return true;
@@ -445,15 +447,13 @@ static bool may_publish(const struct issue *self) {
          is_none(self->context, DeviceContext_lost) && !PyDict_GET_SIZE(get(self->context, DeviceContext_starved)) && may_be_told(self);
 }
 
-static void publish(struct issue *self, PyObject *event, PyObject *sequence, PyObject *launched, struct drops *drops) {
+static void publish(struct issue *self, PyObject *event, struct drops *drops) {
   PyObject *queue = self->queue, *operation = self->operation;
   put(operation, Operation__event, Py_NewRef(event));
-  put(operation, Operation__sequence, Py_NewRef(sequence));
-  put(operation, Operation__launched, Py_NewRef(launched));
+  of_operation(operation)->sequence = ++of_queue(queue)->sequence;
+  of_operation(operation)->launched = of_queue(queue)->launched += 1 + self->more + self->awaited_count;
   put(operation, Operation__state, Py_NewRef(engine.issued));
   append_to(get(queue, StreamQueue__ring), operation);
-  put(queue, StreamQueue__sequence, Py_NewRef(sequence));
-  put(queue, StreamQueue__launched, Py_NewRef(launched));
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(self->signals); i++) {
     PyObject *signal = PyTuple_GET_ITEM(self->signals, i), *timeline = get(signal, Timepoint__semaphore);
     long long value = number(signal, Timepoint__value);
@@ -494,8 +494,13 @@ static bool are_own(const struct issue *self) {
 
 static bool put_on_stream(struct issue *self, const struct native_call *call, PyObject *event, bool is_marked,
                           bool *is_recorded) {
-  struct work work = {.calls = self->calls, .call = call, .stream = pointer(self->queue, StreamQueue__stream)};
-  if (is_marked) work.event = pointer(event, Event_handle);
+  struct work work; /* its array is set as far as it is read */
+  work.calls = self->calls;
+  work.call = call;
+  work.stream = pointer(self->queue, StreamQueue__stream);
+  work.event = is_marked ? pointer(event, Event_handle) : NULL;
+  work.count = work.waited = 0;
+  work.is_called = work.is_recorded = false;
   while (work.count < self->awaited_count) {
     PyObject *awaited = get(self->awaited[work.count], Operation__event);
     /* What is recorded may be another device's, whose context is current then. */
@@ -510,8 +515,10 @@ static bool put_on_stream(struct issue *self, const struct native_call *call, Py
   }
   for (int i = 0; i < work.waited; i++) {
     PyObject *other = self->awaited[i], *seen = get(self->queue, StreamQueue__seen);
-    if (PyDict_SetItem(seen, get(get(other, Operation__queue), StreamQueue__id), get(other, Operation__sequence)) < 0)
+    PyObject *sequence = PyLong_FromLongLong(of_operation(other)->sequence);
+    if (!sequence || PyDict_SetItem(seen, get(get(other, Operation__queue), StreamQueue__id), sequence) < 0)
       PyErr_Clear(); /* it waits for it once more */
+    Py_XDECREF(sequence);
   }
   *is_recorded = work.is_recorded;
   return work.is_called;
@@ -527,9 +534,6 @@ enum answer issue(struct issue *self, const struct native_call *call, struct dro
   PyObject *event = mark.event;
   Py_ssize_t last = PyList_GET_SIZE(pool) - 1;
   if (last < 0 && !event) return NOT_MINE;
-  PyObject *sequence = PyLong_FromLongLong(number(queue, StreamQueue__sequence) + 1);
-  long long launches = 1 + self->more + self->awaited_count;
-  PyObject *launched = PyLong_FromLongLong(number(queue, StreamQueue__launched) + launches);
   if (event) {
     Py_INCREF(event);
     count(event, 1);
@@ -540,13 +544,13 @@ enum answer issue(struct issue *self, const struct native_call *call, struct dro
     put(event, Event_due, Py_NewRef(Py_None));
   }
   enum answer answer = NOT_MINE;
-  if (sequence && launched && put_on_stream(self, call, event, mark.is_recorded, &is_recorded)) {
+  if (put_on_stream(self, call, event, mark.is_recorded, &is_recorded)) {
     /* From here on it is issued, whatever comes. */
     answer = TAKEN;
     if (is_recorded && (mark.is_recorded || !mark.event))
       put(event, Event_due, Py_NewRef(mark.is_recorded ? Py_None : queue));
     if (is_recorded && (!self->lets_go || may_publish(self))) {
-      publish(self, event, sequence, launched, drops);
+      publish(self, event, drops);
       if (self->lets_go) release_baton(self);
     } else {
       hand_over(self, call, is_recorded ? event : NULL);
@@ -559,8 +563,6 @@ enum answer issue(struct issue *self, const struct native_call *call, struct dro
   }
   if (!is_recorded) release_event(self->context, event);
   if (answer == NOT_MINE) PyErr_Clear();
-  Py_XDECREF(sequence);
-  Py_XDECREF(launched);
   Py_DECREF(event);
   return answer;
 }

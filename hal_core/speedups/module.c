@@ -87,6 +87,9 @@ static int set_up(PyObject *module) {
     return -1;
   }
   if (PyModule_AddIntConstant(module, "sources", HAL_SOURCES) < 0) return -1;
+  PyTypeObject *bases[] = {&operation_numbers_type, &queue_numbers_type, &books_numbers_type};
+  for (size_t i = 0; i < sizeof bases / sizeof *bases; i++)
+    if (PyModule_AddType(module, bases[i]) < 0) return -1;
   if (PyModule_AddType(module, &calls_type) < 0) return -1;
   if (PyModule_AddType(module, &meeting_type) < 0) return -1;
   if (PyModule_AddType(module, &owned_lock_type) < 0) return -1;

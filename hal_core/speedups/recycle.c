@@ -12,9 +12,15 @@
 
 enum { MOST_KEPT = 1024, MOST_PLACES = 32 };
 
+/* Where the slots of a class are, counted in words behind an object's head. In front of them are numbers. */
+struct places {
+  int first, end;
+};
+
 /* A class, and objects of it that have ended: they are untracked, and their slots have the defaults. */
 static struct shelf {
   PyTypeObject *type;
+  struct places places;
   PyObject *defaults[MOST_PLACES];
   int count;
   PyObject *kept[MOST_KEPT];
@@ -28,16 +34,21 @@ static struct shelf *shelf_of(PyTypeObject *type) {
   return NULL;
 }
 
-/* Return the place of a slot at an offset, or behind the last one of a class. */
 static int place_at(Py_ssize_t offset) {
   return (int)((offset - (Py_ssize_t)sizeof(PyObject)) / (Py_ssize_t)sizeof(PyObject *));
 }
 
-/* Give the slots of an object of a class other values, NULL for none. */
-static void fill(PyObject *self, PyTypeObject *type, PyObject *const *values) {
+static struct places places_of(PyTypeObject *type) {
+  const PyTypeObject *base = type;
+  while (base->tp_flags & Py_TPFLAGS_HEAPTYPE) base = base->tp_base; /* of `numbers.c`, or object */
+  return (struct places){place_at(base->tp_basicsize), place_at(type->tp_basicsize)};
+}
+
+/* Set the slots of an object to other values, NULL for none, and its numbers to 0. */
+static void fill(PyObject *self, struct places places, PyObject *const *values) {
   PyObject **slots = (PyObject **)(self + 1);
-  int places = place_at(type->tp_basicsize);
-  for (int i = 0; i < places; i++) {
+  for (int i = 0; i < places.first; i++) slots[i] = NULL;
+  for (int i = places.first; i < places.end; i++) {
     PyObject *old = slots[i];
     if (old == values[i]) continue;
     slots[i] = Py_XNewRef(values[i]);
@@ -52,7 +63,7 @@ PyObject *make_object(enum recycled class) {
     self = PyObject_Init(shelf->kept[--shelf->count], shelf->type);
     PyObject_GC_Track(self);
   } else if ((self = PyType_GenericAlloc(shelf->type, 0))) {
-    fill(self, shelf->type, shelf->defaults);
+    fill(self, shelf->places, shelf->defaults);
   }
   return self;
 }
@@ -62,7 +73,7 @@ static PyObject *allocate(PyTypeObject *type, Py_ssize_t items) {
   struct shelf *shelf = shelf_of(type);
   if (!shelf) return PyType_GenericAlloc(type, items);
   PyObject *self = make_object((enum recycled)(shelf - shelves));
-  if (self) fill(self, type, nothing);
+  if (self) fill(self, shelf->places, nothing);
   return self;
 }
 
@@ -76,25 +87,40 @@ static bool finalize(PyObject *self, const struct shelf *shelf) {
   return true;
 }
 
-static void end(PyObject *self) {
-  PyTypeObject *type = Py_TYPE(self), *base = type;
-  while (base->tp_alloc != allocate) base = base->tp_base;
+/* End an untracked object of a class, which may be that of a base. */
+static void end_base(PyObject *self, PyTypeObject *base) {
+  PyTypeObject *type = Py_TYPE(self);
   struct shelf *shelf = shelf_of(type); /* NULL for a subclass, and for the classes of an earlier import */
-  PyObject_GC_UnTrack(self);
-  Py_TRASHCAN_BEGIN(self, end)
   if (base != type || finalize(self, shelf)) { /* Python has done so for a subclass */
     if (base->tp_weaklistoffset) PyObject_ClearWeakRefs(self);
     /* Python runs the finaliser of an object once: whatever is made of this one would end without. */
     bool is_kept = shelf && shelf->count < MOST_KEPT && !PyObject_GC_IsFinalized(self);
-    fill(self, base, is_kept ? shelf->defaults : nothing);
+    struct places places = shelf ? shelf->places : places_of(base);
+    fill(self, places, is_kept ? shelf->defaults : nothing);
     if (is_kept && shelf->count < MOST_KEPT) { /* others may have ended meanwhile */
       shelf->kept[shelf->count++] = self;
     } else {
-      fill(self, base, nothing);
+      fill(self, places, nothing);
       type->tp_free(self);
     }
     Py_DECREF(type);
   }
+}
+
+static void end(PyObject *self) {
+  PyTypeObject *base = Py_TYPE(self);
+  while (base->tp_dealloc != end) base = base->tp_base;
+  PyObject_GC_UnTrack(self);
+  end_base(self, base);
+}
+
+/* The same for submissions, one of which is in every long chain: it ends without a deep stack. */
+static void end_link(PyObject *self) {
+  PyTypeObject *base = Py_TYPE(self);
+  while (base->tp_dealloc != end_link) base = base->tp_base;
+  PyObject_GC_UnTrack(self);
+  Py_TRASHCAN_BEGIN(self, end_link)
+  end_base(self, base);
   Py_TRASHCAN_END
 }
 
@@ -108,13 +134,14 @@ static int take_over(struct shelf *shelf, PyTypeObject *type) {
   }
   while (shelf->count) {
     PyObject *kept = shelf->kept[--shelf->count];
-    fill(kept, shelf->type, nothing);
+    fill(kept, shelf->places, nothing);
     shelf->type->tp_free(kept);
   }
   for (int i = 0; i < MOST_PLACES; i++) Py_CLEAR(shelf->defaults[i]);
   shelf->type = type;
+  shelf->places = places_of(type);
   type->tp_alloc = allocate;
-  type->tp_dealloc = end;
+  type->tp_dealloc = shelf == &shelves[NEW_Submission] ? end_link : end;
   return 0;
 }
 

@@ -103,8 +103,11 @@ bool is_wanted(PyObject *timeline, long long value) {
 bool want(PyObject *operation) {
   PyObject *queue = get(operation, Operation__queue);
   long long armed = number(get(queue, StreamQueue__notifier), Notifier_armed);
-  if (!is_true(queue, StreamQueue__watched) || number(operation, Operation__sequence) < armed) return false;
-  if (!PySet_Add(get(queue, StreamQueue__wanted), get(operation, Operation__sequence))) return true;
+  if (!is_true(queue, StreamQueue__watched) || of_operation(operation)->sequence < armed) return false;
+  PyObject *sequence = PyLong_FromLongLong(of_operation(operation)->sequence);
+  int status = sequence ? PySet_Add(get(queue, StreamQueue__wanted), sequence) : -1;
+  Py_XDECREF(sequence);
+  if (!status) return true;
   PyErr_Clear();
   return false;
 }

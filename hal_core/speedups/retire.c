@@ -78,7 +78,7 @@ static bool may_retire(PyObject *head, struct drops *drops, int depth) {
           get(get(head, Operation__queue), StreamQueue__context))
         return false; /* that device may be lost: the Python engine asks it */
       if (depth >= MOST_DEPTH) return false;
-      retire_deep(queue, drops, number(other, Operation__sequence), false, depth + 1);
+      retire_deep(queue, drops, of_operation(other)->sequence, false, depth + 1);
       if (!is_true(other, Operation__retired)) return false;
     }
     if (get(other, Operation__state) != engine.done) return false;
@@ -98,7 +98,7 @@ static bool retire_head(PyObject *queue, PyObject *head, struct drops *drops) {
     if (!advance(get(signal, Timepoint__semaphore), get(signal, Timepoint__value), drops)) return false;
   }
   put(head, Operation__state, Py_NewRef(engine.done));
-  put(queue, StreamQueue__retired, Py_NewRef(get(head, Operation__launched)));
+  of_queue(queue)->retired = of_operation(head)->launched;
   put(head, Operation__retired, Py_NewRef(Py_True));
   drop_later(drops, pop_first(get(queue, StreamQueue__ring)));
   /* What the event's holders held, and what the operation kept alive */
@@ -128,7 +128,7 @@ static bool retire_deep(PyObject *queue, struct drops *drops, long long wanted, 
     return false;
   PyObject *head = entry_of(ring, 0);
   if (!head || is_true(head, Operation__retired)) return false; /* one was broken off */
-  long long oldest = number(head, Operation__sequence);
+  long long oldest = of_operation(head)->sequence;
   Py_ssize_t first = 0, enough = length;
   if (wanted == SOME) {
     /* Mostly the device is close behind the host, and a question costs as much as the work of several operations. */
@@ -143,7 +143,7 @@ static bool retire_deep(PyObject *queue, struct drops *drops, long long wanted, 
   if (completed < 0) return false;
   long long end = oldest + completed;
   bool is_done = true;
-  while (is_done && (head = entry_of(ring, 0)) && number(head, Operation__sequence) < end) {
+  while (is_done && (head = entry_of(ring, 0)) && of_operation(head)->sequence < end) {
     is_done = drops->count < MOST_DROPS / 2 && may_retire(head, drops, depth);
     /* A queue that it depends on may depend on this one, and have retired it. */
     if (is_done && !is_true(head, Operation__retired)) is_done = retire_head(queue, head, drops);
@@ -161,7 +161,7 @@ bool retire(PyObject *queue, struct drops *drops) { return retire_deep(queue, dr
 bool retire_some(PyObject *queue, struct drops *drops) { return retire_deep(queue, drops, SOME, false, 0); }
 
 bool retire_completed(PyObject *operation, struct drops *drops) {
-  return retire_deep(get(operation, Operation__queue), drops, number(operation, Operation__sequence), true, 0);
+  return retire_deep(get(operation, Operation__queue), drops, of_operation(operation)->sequence, true, 0);
 }
 
 PyObject *retire_through(PyObject *module, PyObject *operation) {

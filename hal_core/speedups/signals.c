@@ -87,7 +87,10 @@ static bool is_next(struct issue *self, PyObject *timeline, long long value) {
 static enum answer issue_pending(struct releases *all, PyObject *operation, PyObject *timeline, long long value,
                                  bool *has_more) {
   *has_more = false;
-  struct issue self = {.operation = Py_NewRef(operation), .is_pending = true};
+  struct issue self;
+  clear(&self);
+  self.operation = Py_NewRef(operation);
+  self.is_pending = true;
   struct native_call call = {.kind = CALL_FILL};
   struct drops drops;
   drops.count = 0;

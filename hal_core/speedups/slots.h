@@ -32,17 +32,14 @@
   X(StreamQueue, _hosts)                                                                           \
   X(StreamQueue, _id)                                                                              \
   X(StreamQueue, _issuing)                                                                         \
-  X(StreamQueue, _launched)                                                                        \
   X(StreamQueue, _leader)                                                                          \
   X(StreamQueue, _limit)                                                                           \
   X(StreamQueue, _notifier)                                                                        \
   X(StreamQueue, _ordered)                                                                         \
   X(StreamQueue, _owner)                                                                           \
   X(StreamQueue, _pending)                                                                         \
-  X(StreamQueue, _retired)                                                                         \
   X(StreamQueue, _ring)                                                                            \
   X(StreamQueue, _seen)                                                                            \
-  X(StreamQueue, _sequence)                                                                        \
   X(StreamQueue, _shown)                                                                           \
   X(StreamQueue, _stream)                                                                          \
   X(StreamQueue, _unanswered)                                                                      \
@@ -56,13 +53,11 @@
   X(Operation, _is_begun)                                                                          \
   X(Operation, _is_host)                                                                           \
   X(Operation, _kind)                                                                              \
-  X(Operation, _launched)                                                                          \
   X(Operation, _launches)                                                                          \
   X(Operation, _private)                                                                           \
   X(Operation, _queue)                                                                             \
   X(Operation, _resources)                                                                         \
   X(Operation, _retired)                                                                           \
-  X(Operation, _sequence)                                                                          \
   X(Operation, _shared)                                                                            \
   X(Operation, _signals)                                                                           \
   X(Operation, _state)                                                                             \
@@ -195,7 +190,6 @@
   X(Books, now)                                                                                    \
   X(Books, peak)                                                                                   \
   X(Books, peaks)                                                                                  \
-  X(Books, pooled)                                                                                 \
   X(Books, pools)                                                                                  \
   X(Books, unused)                                                                                 \
   X(Piece, points)                                                                                 \

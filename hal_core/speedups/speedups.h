@@ -31,6 +31,7 @@
 #include <Python.h>
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "slots.h"
@@ -100,6 +101,26 @@ int install_engine(PyObject *classes, PyObject *parts);
 int install_flow(PyObject *classes);
 int install_groups(PyObject *classes, PyObject *parts);
 int use_lock(PyObject *lock);
+
+/* ---- numbers.c: bases of the engine's classes, with their commonest numbers (`hal._base.numbers`) ---- */
+
+struct operation_numbers {
+  PyObject_HEAD
+  long long sequence, launched;
+};
+struct queue_numbers {
+  PyObject_HEAD
+  long long sequence, launched, retired;
+};
+struct books_numbers {
+  PyObject_HEAD
+  long long pooled;
+};
+extern PyTypeObject operation_numbers_type, queue_numbers_type, books_numbers_type;
+
+static inline struct operation_numbers *of_operation(PyObject *operation) { return (struct operation_numbers *)operation; }
+static inline struct queue_numbers *of_queue(PyObject *queue) { return (struct queue_numbers *)queue; }
+static inline struct books_numbers *of_books(PyObject *books) { return (struct books_numbers *)books; }
 
 /* ---- recycle.c: objects of the commonest classes, made of those that have ended ---- */
 

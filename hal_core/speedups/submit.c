@@ -71,8 +71,13 @@ static enum answer harvest(PyObject *queue, PyObject *context) {
 enum answer submit_with(PyObject *queue, PyObject *kind, const struct native_call *call,
                         PyObject *resources, const struct order *order, struct effect *effect,
                         PyObject **result) {
-  struct issue self = {.queue = queue, .context = get(queue, StreamQueue__context), .is_empty = call->kind == CALL_NONE,
-                       .blocks = call->kind == CALL_GATHER, .is_kept = order->uses};
+  struct issue self;
+  clear(&self);
+  self.queue = queue;
+  self.context = get(queue, StreamQueue__context);
+  self.is_empty = call->kind == CALL_NONE;
+  self.blocks = call->kind == CALL_GATHER;
+  self.is_kept = order->uses;
   if (call->kind == CALL_NODES) self.more = call->nodes.count - 1;
   PyObject *lock = effect->lock;
   if (!prepare(&self, kind, resources, order) ||
@@ -97,7 +102,7 @@ enum answer submit_with(PyObject *queue, PyObject *kind, const struct native_cal
   if (self.has_followers) answer = release_behind(&self, answer);
   drop_all(&drops); /* only now: code of the user's runs, which may wait for the queue */
   if (answer == TAKEN) {
-    if (!(number(queue, StreamQueue__sequence) & engine.harvest_mask)) answer = harvest(queue, self.context);
+    if (!(of_queue(queue)->sequence & engine.harvest_mask)) answer = harvest(queue, self.context);
   } else if (answer == NOT_MINE && !self.rest && call->function && !order->uses && is_early(&self)) {
     answer = stand_in_line(&self, call, resources, effect);
   }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from hal._base.numbers import OperationNumbers
 from hal._engine.timelines import WATCH, Timepoint, Work
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ WORDS: Final = (
 """Each state as `Submission.state` has it, and as time-outs tell it."""
 
 
-class Operation:
+class Operation(OperationNumbers):
     """One operation of a queue; `hal.Submission` is its user's view."""
 
     # One object for the handle and the operation: a submission is made for
@@ -63,13 +64,11 @@ class Operation:
         "_is_begun",
         "_is_host",
         "_kind",
-        "_launched",
         "_launches",
         "_private",
         "_queue",
         "_resources",
         "_retired",
-        "_sequence",
         "_shared",
         "_signals",
         "_state",
@@ -108,13 +107,13 @@ class Operation:
         self._shared: Event | None = None
         # Operations, on any queue, that must retire before this one does
         self._dependencies: list[Operation] | None = None
-        # The following are set when they first mean something:
-        # _stream_waits, _sequence, _event, _error, _launched
+        # Its place among the operations of its ring, from 1 on, and how many native launches are
+        # on the stream up to its end; 0 before that is known
+        self._sequence = self._launched = 0
+        # The following are set when they first mean something: _stream_waits, _event, _error
 
     _error: BaseException
     _event: Event
-    _launched: int  # native launches on the stream up to its end
-    _sequence: int
     _stream_waits: list[Operation] | None
 
     def _describe(self) -> str:
@@ -149,7 +148,7 @@ def is_over(operation: Operation) -> bool:
     if not operation._is_begun:
         return True
     # It may never have entered the ring: its launch count tells when its launches have retired.
-    return getattr(operation, "_launched", 1 << 62) <= operation._queue._retired
+    return 0 < operation._launched <= operation._queue._retired
 
 
 def is_behind(operation: Operation, queue: StreamQueue) -> bool:
@@ -159,7 +158,7 @@ def is_behind(operation: Operation, queue: StreamQueue) -> bool:
     """
     if is_over(operation):
         return True
-    sequence = getattr(operation, "_sequence", 0)  # 0: it is not in its ring yet
+    sequence = operation._sequence
     if not sequence:
         return False
     return operation._queue is queue or queue._seen.get(operation._queue._id, 0) >= sequence

@@ -11,6 +11,7 @@ import itertools
 from collections import deque
 from typing import TYPE_CHECKING, cast
 
+from hal._base.numbers import QueueNumbers
 from hal._engine.notifier import Notifier
 from hal._engine.operation import STARVED, Operation
 
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 _ids = itertools.count()
 
 
-class StreamQueue:
+class StreamQueue(QueueNumbers):
     """The order of operations on one native stream; the engine under `hal.Queue`."""
 
     __slots__ = (
@@ -43,7 +44,6 @@ class StreamQueue:
         "_hosts",
         "_id",
         "_issuing",
-        "_launched",
         "_leader",
         "_limit",
         "_name",
@@ -54,10 +54,8 @@ class StreamQueue:
         "_pending",
         "_recalled",
         "_record",
-        "_retired",
         "_ring",
         "_seen",
-        "_sequence",
         "_shown",
         "_stream",
         "_unanswered",

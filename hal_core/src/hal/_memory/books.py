@@ -27,6 +27,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, cast
 
 from hal._base import sync
+from hal._base.numbers import BooksNumbers
 from hal._memory.blocks import ASYNC, CACHED, FOREIGN, GONE, Block, BlockLease, block_size
 from hal._memory.segment_pool import SEGMENT, Piece, Segment, SegmentPool
 from hal._memory.usage import MEMORY_TYPES
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
     from hal._memory.storage import Storage, Transient
 
 
-class Books:
+class Books(BooksNumbers):
     """The blocks of one native device, their uses, and the sums over them.
 
     Its lock is a leaf, and no native call is made under it. The caller of a method holds it.
@@ -58,7 +59,6 @@ class Books:
         "now",
         "peak",
         "peaks",
-        "pooled",
         "pools",
         "staged",
         "unused",

@@ -427,7 +427,7 @@ def _is_whole(segment: Segment) -> bool:
 
 
 def _sequence_of(piece: Piece) -> int:
-    return getattr(piece.points[0], "_sequence", _ISSUING)
+    return piece.points[0]._sequence or _ISSUING
 
 
 def _key(points: tuple[Operation, ...]) -> int:
@@ -441,5 +441,5 @@ def _later(one: tuple[Operation, ...], other: tuple[Operation, ...]) -> tuple[Op
     """Return the later of the points of two pieces in the same queue's list, or settled ones."""
     if not one or not other or one is other:
         return one or other
-    first, second = (getattr(each[0], "_sequence", _ISSUING) for each in (one, other))
+    first, second = (each[0]._sequence or _ISSUING for each in (one, other))
     return one if first >= second else other
