@@ -381,7 +381,7 @@ def as_mapping(value: object, rule: str) -> dict[Any, Any]:
     """Return a mapping as a new dictionary."""
     if not isinstance(value, Mapping):
         raise ArgumentTypeError(f"{rule}, not {type(value).__name__}")
-    return ask(_copied, value, rule)
+    return ask(lambda each: dict(each.items()), value, rule)
 
 
 def as_instance(value: object, kind: type[_Result], rule: str) -> _Result:
@@ -396,7 +396,3 @@ def as_function(value: object, what: str) -> Callable[..., Any]:
     if not callable(value):
         raise ArgumentTypeError(f"{what} takes a function, not {type(value).__name__}")
     return value
-
-
-def _copied(value: Mapping[Any, Any]) -> dict[Any, Any]:
-    return dict(value.items())

@@ -79,15 +79,12 @@ def tokenize(source: str) -> Iterator[Token]:
             if at_line_start and text == "#":
                 if rest := rest_of_directive.match(source, position):
                     position = rest.end()
-                    text += re.sub(_INVISIBLE, _visible, rest[0])
+                    # A comment counts as a space, a splice as nothing.
+                    text += re.sub(_INVISIBLE, lambda it: " " if it[0][0] == "/" else "", rest[0])
                 yield Token("directive", text, start, position)
             else:
                 at_line_start = False
                 yield Token(kind, text, start, position)
-
-
-def _visible(match: re.Match[str]) -> str:
-    return " " if match[0][0] == "/" else ""  # a comment counts as a space
 
 
 def without_splices(text: str) -> str:

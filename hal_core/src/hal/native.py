@@ -31,54 +31,22 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import ClassVar
 
+from hal import native_types
 from hal.errors import OperationError, UnimplementedError
 from hal.native_options import OptionalPrimitives, missing
+from hal.native_types import *  # noqa: F403 - all of it is exported here
 from hal.native_types import (
-    FEATURES,
     CallTable,
     CompiledImage,
     CompileRequest,
-    CopyNode,
     DeviceInfo,
-    EmptyNode,
-    EntryPoint,
-    FillNode,
     FunctionInfo,
-    HostCopyNode,
     ImageInfo,
-    IndirectLaunchNode,
-    KernelInfo,
-    LaunchNode,
-    LaunchUpdate,
     MemoryType,
-    Node,
-    PeerCopyNode,
 )
 
-__all__ = [
-    "FEATURES",
-    "CallTable",
-    "CompileRequest",
-    "CompiledImage",
-    "CopyNode",
-    "DeviceInfo",
-    "EmptyNode",
-    "EntryPoint",
-    "FillNode",
-    "FunctionInfo",
-    "HostCopyNode",
-    "ImageInfo",
-    "IndirectLaunchNode",
-    "KernelInfo",
-    "LaunchNode",
-    "LaunchUpdate",
-    "MemoryType",
-    "NativeCompiler",
-    "NativeDevice",
-    "NativeDriver",
-    "Node",
-    "PeerCopyNode",
-]
+__all__ = ["NativeCompiler", "NativeDevice", "NativeDriver"]
+__all__ += native_types.__all__
 
 
 class NativeCompiler(ABC):

@@ -108,7 +108,10 @@ class Plugin:
         except (Exception, SystemExit) as error:
             if is_a_handlers(error) or (isinstance(error, OSError) and error.errno in _EXHAUSTED):
                 raise  # not the plugin's fault, and soon over (O3)
-            self.reject(_reason(error), _without_frames(error))
+            # Kept, it must keep no frames alive: its tracebacks become text.
+            lines = traceback.format_exception(error)
+            keep(error).add_note("".join(lines).rstrip())
+            self.reject(_reason(error), error)
 
     def reject(self, reason: str, cause: BaseException | None = None) -> None:
         """Declare the plugin broken."""
@@ -263,10 +266,3 @@ def _reason(error: BaseException) -> str:
         return text
     code = "" if error.native_code is None else f" {error.native_code}"
     return f"{text} ({error.native_name}{code})"
-
-
-def _without_frames(error: BaseException) -> BaseException:
-    """Turn the tracebacks of a kept error into text."""
-    lines = traceback.format_exception(error)
-    keep(error).add_note("".join(lines).rstrip())
-    return error

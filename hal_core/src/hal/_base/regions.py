@@ -229,7 +229,13 @@ class SharedRegion:
         with self._locked():
             if words[_IS_SHUT]:
                 raise ClosedError(f"the {self.kind} was closed by the process that shared it")
-            number = self._free_slot()
+            states = [words[_SLOTS + 8 * slot + _STATE] for slot in range(_MEMBERS)]
+            number = next((slot for slot, state in enumerate(states) if state != _JOINED), None)
+            if number is None:
+                raise InvalidArgumentError(
+                    f"a shared {self.kind} has at most {_MEMBERS} users at a time, and it has "
+                    "them; close it elsewhere, or share another"
+                )
             base = _SLOTS + 8 * number
             words[base + _PROCESS] = own
             words[base + _STARTED] = started_at(own) or 0
@@ -245,16 +251,6 @@ class SharedRegion:
         """Let no process join any more."""
         with self._locked():
             self._words[_IS_SHUT] = 1
-
-    def _free_slot(self) -> int:
-        """Return the number of a slot that no process has; raise if there is none."""
-        for number in range(_MEMBERS):
-            if self._words[_SLOTS + 8 * number + _STATE] != _JOINED:
-                return number
-        raise InvalidArgumentError(
-            f"a shared {self.kind} has at most {_MEMBERS} users at a time, and it has them; close "
-            "it elsewhere, or share another"
-        )
 
     def leave(self) -> None:
         """Give the slot back; its value stays. May be called twice."""

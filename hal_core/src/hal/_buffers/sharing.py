@@ -146,14 +146,11 @@ def open_shared(device: DeviceCore, ticket: BufferTicket) -> tuple[Storage, np.d
             f"open: the ticket of a buffer says that {size} bytes from byte {ticket.offset} on are "
             f"{ticket.shape} elements of {dtype}; pass it on as share() returned it"
         )
-    return _open_memory(device, ticket), dtype
-
-
-def _open_memory(device: DeviceCore, ticket: BufferTicket) -> Storage:
     if ticket.device:
-        return _open_device(device, ticket)
-    region = SharedRegion.open(ticket, "buffer", ticket.offset + ticket.size)
-    return _map(device, region, MemoryType.DEVICE if _is_host(device) else MemoryType.HOST)
+        return _open_device(device, ticket), dtype
+    region = SharedRegion.open(ticket, "buffer", ticket.offset + size)
+    memory = MemoryType.DEVICE if _is_host(device) else MemoryType.HOST
+    return _map(device, region, memory), dtype
 
 
 def _open_device(device: DeviceCore, ticket: BufferTicket) -> Storage:

@@ -94,7 +94,8 @@ def doctor(
             has_cpu = any(backend.name == "cpu" for backend in backends)
             out.print(f"No device{'' if has_cpu else cure}.")
         elif passed:
-            out.print(f"[bold green]passed[/]: {_count(len(wanted), 'device')} checked")
+            plural = "s" if len(wanted) > 1 else ""
+            out.print(f"[bold green]passed[/]: {len(wanted)} device{plural} checked")
         else:
             names = [*failed, *(backend.name for backend in broken)]
             out.print(f"[bold red]failed[/]: {escape(', '.join(names))}")
@@ -131,7 +132,3 @@ def _show_backends(out: Console, backends: tuple[hal.BackendStatus, ...]) -> Non
             out.print(f"  [bold]next:[/] {escape(step)}", soft_wrap=True)
     if told:
         out.print()
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

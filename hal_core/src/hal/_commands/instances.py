@@ -209,12 +209,14 @@ class InstancePool:
     def add(self, instance: Instance) -> None:
         """Keep a new instance for later executions, and drop broken ones."""
         with self._lock:
-            self._instances = (*_whole(self._instances), instance)
+            whole = [each for each in self._instances if not each.broken]
+            self._instances = (*whole, instance)
 
     def trim(self) -> None:
         """Release instances that nothing runs."""
         with self._lock:  # their finalisers do not take it
-            self._instances = _leased(self._instances)
+            leased = [each for each in self._instances if each.lease() is not None]
+            self._instances = tuple(leased)
 
     def _is_asked(self, stream: int) -> bool:
         """Return whether an instance of a stream asks for one more, and end that."""
@@ -233,11 +235,3 @@ class InstancePool:
             if best is None or (instance.stream == stream and best.stream != stream):
                 best = instance
         return best
-
-
-def _whole(instances: Iterable[Instance]) -> tuple[Instance, ...]:
-    return tuple(instance for instance in instances if not instance.broken)
-
-
-def _leased(instances: Iterable[Instance]) -> tuple[Instance, ...]:
-    return tuple(instance for instance in instances if instance.lease() is not None)

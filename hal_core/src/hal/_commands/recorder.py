@@ -54,12 +54,11 @@ class Recorder:
     def __init__(
         self,
         device: DeviceCore,
-        slots: object = 0,
-        *,
-        one_shot: bool = False,
-        hazards: str = "manual",
-        categories: str = "all",
-        command_buffer: str | None = None,
+        slots: object,
+        one_shot: object,
+        hazards: str,
+        categories: str,
+        command_buffer: str | None,
     ) -> None:
         """Check the settings; see `Device.record`."""
         as_choice(hazards, _HAZARDS, "record: hazards")

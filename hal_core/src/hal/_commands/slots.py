@@ -112,7 +112,8 @@ class Slot(OutputPlace):
         length = self._size - start if size is None else check_index(size, "subspan: the size")
         if start > self._size or length > self._size - start:
             asked = None if size is None else length
-            message = explain_range("subspan", start, asked, self._describe(), self._size)
+            thing = f"slot {self._index}" if self._life is None else "the temporary"
+            message = explain_range("subspan", start, asked, thing, self._size)
             raise InvalidArgumentError(message)
         kind = self._dtype if dtype is None else as_dtype(dtype)
         return Slot(self._slots, self._index, self._offset + start, length, kind, self._life)
@@ -125,9 +126,6 @@ class Slot(OutputPlace):
         self._slots._check_kind(self, "view")
         kind = as_dtype(dtype)
         return Slot(self._slots, self._index, self._offset, self._size, kind, self._life)
-
-    def _describe(self) -> str:
-        return f"slot {self._index}" if self._life is None else "the temporary"
 
     def __repr__(self) -> str:
         if self._life is not None:

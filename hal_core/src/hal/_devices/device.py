@@ -420,14 +420,7 @@ class Device(DeviceCore):
         device without them.
         """
         self._live()
-        return CommandBuffer(
-            self,
-            slots,
-            one_shot=one_shot,
-            hazards=hazards,
-            categories=categories,
-            command_buffer=command_buffer,
-        )
+        return CommandBuffer(self, slots, one_shot, hazards, categories, command_buffer)
 
     def can_access(self, other: Device) -> bool:
         """Return whether kernels of this device could use memory of `other`; see `enable_access`.

@@ -192,7 +192,9 @@ def _convert(
 ) -> tuple[str, str]:
     """Return a value's sign or prefix, and the rest, without padding."""
     if letter in "di" and isinstance(value, int):
-        value = _wrapped(value, length)
+        mask = _mask(length)
+        value &= mask
+        value -= (mask + 1) * (value > mask >> 1)  # as a signed type of that length stores it
         digits = _digits(f"{abs(value)}", value, precision)
         return _sign(flags, is_negative=value < 0), digits
     if letter in _INTEGERS and isinstance(value, int):
@@ -244,10 +246,3 @@ def _digits(digits: str, value: int, precision: int | None) -> str:
 
 def _mask(length: str | None) -> int:
     return (1 << _BITS.get(length, 64)) - 1
-
-
-def _wrapped(value: int, length: str | None) -> int:
-    """Return an integer as a signed type of that length stores it."""
-    mask = _mask(length)
-    value &= mask
-    return value - mask - 1 if value > mask >> 1 else value

@@ -90,7 +90,7 @@ def prepare(
         entries, plain = read_source(printing, filename=name)
         if not entries and len(sources) == 1:
             message = f"{name} defines no kernel: no __global__ function with a body was found"
-            if _looks_like_path(text):
+            if len(text) <= _LONGEST_PATH and _PATH.fullmatch(text) is not None:
                 message = (
                     f"compile takes a source's text, and {shown(text)} is a path; read the file: "
                     f"compile(pathlib.Path({shown(text)}).read_text(), filename={shown(text)})"
@@ -181,11 +181,6 @@ def _source_text(source: object) -> str:
             "filename=str(path)"
         )
     return as_text(source, "compile: a source is text")
-
-
-def _looks_like_path(text: str) -> bool:
-    """Return whether a text without a kernel is probably the name of a file."""
-    return len(text) <= _LONGEST_PATH and _PATH.fullmatch(text) is not None
 
 
 def _check_included(name: str, source: str, folders: Sequence[str]) -> None:

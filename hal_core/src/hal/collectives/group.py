@@ -369,7 +369,8 @@ class Group(Participant):
         broken = self._broken or self._native.failure()
         if broken is None and failed is not None:
             broken = self._told_of(failed)
-        if broken is None and oldest is not None and self._is_late(oldest, now):
+        begun = None if oldest is None else oldest.begun
+        if broken is None and oldest and begun is not None and now - begun > self._timeout:
             missing, records = self._native.report()
             known = records or self._told()
             if not oldest.submission.done:
@@ -380,9 +381,6 @@ class Group(Participant):
         with self.lock:
             self._flights = deque([each for each in self._flights if each not in ended])
             return bool(self._flights)
-
-    def _is_late(self, launch: Launch, now: float) -> bool:
-        return launch.begun is not None and now - launch.begun > self._timeout
 
     def _told_of(self, failed: Launch) -> CollectiveError:
         """Return the group's failure for that of an operation."""

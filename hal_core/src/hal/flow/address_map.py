@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 import weakref
 from bisect import bisect_left
+from operator import itemgetter
 from typing import Final, Protocol, TypeAlias
 from weakref import WeakKeyDictionary
 
@@ -67,7 +68,9 @@ class AddressMap:
             except ClosedError:
                 raise
             except HalError:
-                self._check_noted(raw)
+                if any(_tracked(each) is raw for each in self._noted):
+                    message = f"adopt: {raw!r} is tracked already; use that tracked buffer"
+                    raise InvalidArgumentError(message) from None
                 self._noted.append(weakref.ref(history))
             else:
                 self._check(start, start + raw.size, raw.device)
@@ -90,7 +93,7 @@ class AddressMap:
                 found.append((start, start + raw.size, reference))
         if len(found) > _MANY:  # one by one each would move all behind it
             self._prune()
-            self._ranges = sorted((*self._ranges, *filter(_has_bytes, found)), key=_start)
+            self._ranges = sorted((*self._ranges, *filter(_has_bytes, found)), key=itemgetter(0))
         else:
             for each in found:
                 self._put(each)
@@ -121,19 +124,10 @@ class AddressMap:
                     "first"
                 )
 
-    def _check_noted(self, raw: hal.Buffer) -> None:
-        if any(_tracked(reference) is raw for reference in self._noted):
-            message = f"adopt: {raw!r} is tracked already; use that tracked buffer"
-            raise InvalidArgumentError(message)
-
     def _prune(self) -> None:
         self._noted = [each for each in self._noted if _tracked(each) is not None]
         self._ranges = [each for each in self._ranges if _tracked(each[2]) is not None]
         self._limit = max(_MANY, 2 * len(self))
-
-
-def _start(tracked: _TrackedRange) -> int:
-    return tracked[0]
 
 
 def _has_bytes(tracked: _TrackedRange) -> bool:

@@ -132,7 +132,11 @@ class HeldArray:
         for hold in holds.values():
             hold.holders.discard(self)
         # A view becomes writable only after its base, which may still be held.
-        while free := [key for key, hold in holds.items() if _is_free(hold, holds)]:
+        while free := [
+            key
+            for key, hold in holds.items()
+            if not hold.holders and id(hold.array.base) not in holds
+        ]:
             for key in free:
                 array = holds.pop(key).array
                 with contextlib.suppress(ValueError):  # other code has locked it meanwhile
@@ -229,11 +233,6 @@ def _address(target: Any) -> int:  # noqa: ANN401
         return ctypes.addressof(ctypes.c_char.from_buffer(target))
     except (TypeError, ValueError):  # read-only, or types that only numpy has; four times as slow
         return int(target.ctypes.data)
-
-
-def _is_free(hold: _Hold, holds: dict[int, _Hold]) -> bool:
-    """Return whether nobody holds an array or anything that it is a view of."""
-    return not hold.holders and id(hold.array.base) not in holds
 
 
 def _bounds(host: Any) -> tuple[int, int]:  # noqa: ANN401
