@@ -12,18 +12,6 @@ def test_never_recorded_is_complete(lab):
     lab.device.destroy_event(event)
 
 
-def test_work_after_a_record_does_not_matter(lab):
-    stream = lab.stream()
-    first = lab.gate(stream)
-    event = lab.event(stream)
-    lab.gate(stream)
-    other = lab.stream()
-    lab.device.wait_event(other, event)
-    first.open()
-    lab.finish(other)
-    assert lab.device.query_event(event)
-
-
 def test_a_function_is_called_when_an_event_is_complete(lab):
     """In any order of the calls, at once for what is complete, and by no thread of Python's."""
     stream, held = lab.stream(), []
@@ -50,43 +38,6 @@ def test_a_record_overwrites(lab):
     assert lab.device.query_event(event)
     lab.device.record_event(event, held)
     assert not lab.device.query_event(event)
-
-
-def test_a_wait_captures_the_record_at_the_call(lab):
-    held, waiting, idle = lab.stream(), lab.stream(), lab.stream()
-    source, target = lab.array([0], "u4"), lab.array([9], "u4")
-    gate = lab.gate(held)
-    lab.device.fill(held, source.ctypes.data, 5, 4, 1)
-    event = lab.event(held)
-    lab.device.wait_event(waiting, event)
-    lab.device.record_event(event, idle)  # now complete, but not for the wait above
-    lab.device.copy(waiting, target.ctypes.data, source.ctypes.data, 4)
-    done = lab.event(waiting)
-    assert lab.device.query_event(event)
-    assert not lab.device.query_event(done)
-    gate.open()
-    lab.finish(waiting)
-    assert target[0] == 5
-
-
-def test_a_wait_does_not_follow_a_later_record(lab):
-    held, waiting = lab.stream(), lab.stream()
-    first = lab.gate(held)
-    event = lab.event(held)
-    lab.device.wait_event(waiting, event)
-    lab.gate(held)
-    lab.device.record_event(event, held)
-    first.open()
-    lab.finish(waiting)  # would never end
-    assert not lab.device.query_event(event)
-
-
-def test_a_stream_may_wait_for_itself(lab):
-    stream = lab.stream()
-    gate = lab.gate(stream)
-    lab.device.wait_event(stream, lab.event(stream))
-    gate.open()
-    lab.finish(stream)
 
 
 def test_an_event_may_go_while_it_is_waited_for(lab):

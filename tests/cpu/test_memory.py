@@ -68,52 +68,6 @@ print(driver.open_device(2, {}).info.index)
     assert "HAL_CPU_DEVICES='none'" in result.stderr
 
 
-@pytest.mark.parametrize("width", [1, 2, 4])
-@pytest.mark.parametrize("pattern", [0, 0x5A, 0x5A5A5A5A, 0xA1B2C3D4, 0xFFFFFFFF])
-def test_fill(lab, width, pattern):
-    stream = lab.stream()
-    target = lab.array(np.full(4096, 0xEE), "u1")
-    for first in (0, 1, 3, 8, 61):
-        for count in (1, 2, 7, 64, 333):
-            target[:] = 0xEE
-            begin = first * width
-            lab.device.fill(stream, target.ctypes.data + begin, pattern, width, count)
-            lab.finish(stream)
-            expected = np.full(4096, 0xEE, "u1")
-            value = np.array([pattern], "u4").view("u1")[:width]
-            expected[begin : begin + count * width] = np.tile(value, count)
-            assert (target == expected).all()
-
-
-@pytest.mark.parametrize("width", [1, 2, 4])
-@pytest.mark.parametrize("size", [(1 << 19) * 3 + 4, (4 << 20), (9 << 20) + 4, (100 << 20) + 8])
-def test_large_fill(lab, width, size):
-    """Transfers of some MiB are shared out over several threads."""
-    stream = lab.stream()
-    target = lab.array(np.full(size + 8, 0xEE), "u1")
-    lab.device.fill(stream, target.ctypes.data + 4, 0xA1B2C3D4, width, size // width)
-    lab.finish(stream)
-    value = np.array([0xA1B2C3D4], "u4").view("u1")[:width]
-    assert (target[4:-4].reshape(-1, width) == value).all()
-    assert (target[:4] == 0xEE).all()
-    assert (target[-4:] == 0xEE).all()
-
-
-@pytest.mark.parametrize("size", [1, 3, 64, 4097, (1 << 19) + 1, (9 << 20) + 5, (70 << 20) + 3])
-def test_copy(lab, size):
-    stream = lab.stream()
-    random = np.random.default_rng(size)
-    host = random.integers(0, 256, size, "u1")
-    one, two = lab.array(np.zeros(size + 2), "u1"), lab.array(np.zeros(size + 2), "u1")
-    back = np.zeros(size, "u1")
-    lab.device.copy_from_host(stream, one.ctypes.data + 1, host.ctypes.data, size)
-    lab.device.copy(stream, two.ctypes.data + 1, one.ctypes.data + 1, size)
-    lab.device.copy_to_host(stream, back.ctypes.data, two.ctypes.data + 1, size)
-    lab.finish(stream)
-    assert (back == host).all()
-    assert one[0] == one[-1] == two[0] == two[-1] == 0
-
-
 def test_host_copies_do_not_block(lab):
     stream = lab.stream()
     gate = lab.gate(stream)

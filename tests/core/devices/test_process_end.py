@@ -17,12 +17,6 @@ EXIT_PREFIX = """
 """
 
 AT_EXIT = {
-    "never satisfied": """
-        gate = hal.create_semaphore()
-        for _ in range(300):
-            queue.fill(x, 1, wait=gate.at(1))
-            device.queues.upload.call(print, "never", wait=gate.at(1))
-    """,
     "backlog": """
         small = hal.create_device("cpu", max_in_flight=2)
         y = small.allocate(1 << 20)

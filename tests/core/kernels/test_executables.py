@@ -49,23 +49,6 @@ def compiled():
 # Where signatures come from
 
 
-def test_given_signatures_come_first_and_the_image_tells_the_rest_c5(compiled):
-    device, program = compiled
-    loaded = device.load(program.image, signatures={"scale": "(f32, ptr a, const ptr b, u32 m)"})
-    assert str(loaded["scale"].signature) == "(f32 arg0, ptr a, const ptr b, u32 m)"
-    assert list(loaded) == list(program)
-    assert loaded["reverse"].signature == program["reverse"].signature
-    assert loaded["scale"].block == (4, 1, 1)
-    signature = hal.Signature.parse("(f32 k, ptr x, ptr y, i32 n)")
-    kernel = loaded.kernel("scale", signature=signature)
-    assert kernel.signature is signature
-    assert loaded["scale"].signature is not signature
-    x, y = device.upload(np.ones(4, "f4")), device.upload(np.zeros(4, "f4"))
-    arguments = {"k": 3, "x": x, "y": y, "n": 4}
-    device.queue.dispatch(kernel, grid=1, block=4, args=arguments).wait(LIMIT)
-    assert y.numpy().tolist() == [3] * 4
-
-
 @pytest.mark.parametrize(
     ("signature", "match"),
     [

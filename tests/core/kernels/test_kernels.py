@@ -41,49 +41,6 @@ def test_null_pointers_c5(compiled):
         assert target.numpy().tolist() == [expected]
 
 
-WRONG_ARGUMENTS = {
-    "too few": (lambda x, y: (1.0, x, y), ArgumentTypeError, "missing: n"),
-    "too many": (lambda x, y: (1.0, x, y, 4, 5), ArgumentTypeError, "argument 5"),
-    "none": (lambda x, y: (), ArgumentTypeError, "missing: a, x, y, n"),
-    "unknown name": (
-        lambda x, y: {"a": 1.0, "x": x, "y": y, "m": 4},
-        ArgumentTypeError,
-        "missing: n.*m",
-    ),
-    "int for pointer": (lambda x, y: (1.0, 4096, y, 4), ArgumentTypeError, "'x'.*never.*address"),
-    "address": (lambda x, y: (1.0, x.address, y, 4), ArgumentTypeError, "'x'"),
-    "array": (lambda x, y: (1.0, np.ones(4, "f4"), y, 4), ArgumentTypeError, "'x'.*upload"),
-    "float for int": (lambda x, y: (1.0, x, y, 4.0), ArgumentTypeError, "'n' .i32."),
-    "bool for int": (lambda x, y: (1.0, x, y, True), ArgumentTypeError, "'n'"),
-    "text": (lambda x, y: ("1.0", x, y, 4), ArgumentTypeError, "'a' .f32."),
-    "buffer for float": (lambda x, y: (x, x, y, 4), ArgumentTypeError, "'a'.*Buffer"),
-    "too large": (lambda x, y: (1.0, x, y, 2**31), InvalidArgumentError, "'n'.*2147483647"),
-    "overflow": (lambda x, y: (1e39, x, y, 4), InvalidArgumentError, "'a'.*f32"),
-    "a string": (lambda x, y: "abcd", ArgumentTypeError, "str"),
-    "a number": (lambda x, y: 5, ArgumentTypeError, "int"),
-    "nothing": (lambda x, y: None, ArgumentTypeError, "NoneType"),
-}
-
-
-@pytest.mark.parametrize("name", WRONG_ARGUMENTS)
-def test_wrong_arguments_are_named_c5(compiled, name):
-    """C5: the error names kernel and parameter, and nothing was launched or recorded."""
-    device, program = compiled
-    make, error, match = WRONG_ARGUMENTS[name]
-    x, y = device.upload(np.ones(4, np.float32)), device.upload(np.zeros(4, np.float32))
-    arguments = make(x, y)
-    done = hal.create_semaphore()
-    with pytest.raises(error, match=match) as caught:
-        device.queue.dispatch(program["saxpy"], grid=1, block=4, args=arguments, signal=done.at(1))
-    assert "saxpy" in str(caught.value)
-    with device.record() as commands, pytest.raises(error, match=match):
-        commands.dispatch(program["saxpy"], grid=1, block=4, args=arguments)
-    assert len(commands) == 0
-    done.signal(1)
-    device.queue.dispatch(program["saxpy"], grid=1, block=4, args=(1, x, y, 4)).wait(LIMIT)
-    assert y.numpy().tolist() == [1] * 4
-
-
 WRONG_SHAPES = {
     "negative grid": ({"grid": -1}, InvalidArgumentError, "grid.*-1"),
     "huge grid": ({"grid": 2**31}, InvalidArgumentError, "2147483647"),

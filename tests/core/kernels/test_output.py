@@ -144,28 +144,6 @@ def traced_by_the_second(printed):
     return lines
 
 
-def test_traces_are_indented_as_the_source_is_c5(device):
-    program = device.compile(NESTED, trace="threadIdx.x == 1")
-    assert traced_by_the_second(run(device, program["nested"], 2)) == TRACED
-    with pytest.raises(
-        CompilationError, match=r"kernel\.cpp:1:.*HAL_TRACE takes a number"
-    ) as caught:
-        device.compile(
-            "struct S {}; __global__ void k(int n) { if (n) { S s; HAL_TRACE(s); } }", trace=True
-        )
-    assert "HAL_TRC" not in str(caught.value) + caught.value.log
-
-
-@pytest.mark.parametrize("omitted", ["print", "discard"])
-def test_omitted_output_is_discarded_if_that_is_asked_for_c5(device, capfd, omitted):
-    program = device.compile(NESTED, omitted_output=omitted)
-    device.queue.dispatch(program["nested"], grid=1, args=(2,)).wait(LIMIT)
-    assert capfd.readouterr().out == ("of 2of 2" if omitted == "print" else "")
-    assert str(run(device, program["nested"], 2)) == "of 2of 2"  # an output is not omitted
-    with pytest.raises(InvalidArgumentError, match="omitted_output"):
-        device.compile(NESTED, omitted_output="drop")
-
-
 def test_a_variable_switches_the_traces_of_a_program_on_c5(device, capfd, monkeypatch):
     """The driver prints those of a run without an output, whatever becomes of the other text."""
     monkeypatch.setenv("HAL_TRACE_KERNELS", "threadIdx.x == 1")
@@ -229,6 +207,8 @@ def test_bad_input_is_refused_c5(device, program):
             hal.Output(device, size)
     with pytest.raises(ArgumentTypeError, match="trace is True, False, None or a condition"):
         device.compile(SOURCE, trace=1)
+    with pytest.raises(InvalidArgumentError, match="omitted_output"):
+        device.compile(NESTED, omitted_output="drop")
     with pytest.raises(InvalidArgumentError, match="line break"):
         device.compile(SOURCE, trace="a\nb")
     for args in ((1,), (1, 2, None, None)):

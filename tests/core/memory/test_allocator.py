@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import dis
 import gc
 import itertools
 import random
-import sys
 
 import pytest
 from core_harness import LIMIT, collect_in_threads, wait_until
+from interrupts import Interrupts
 
 from hal._memory.blocks import LARGE, block_size
 from hal._memory.settings import MemorySettings
@@ -200,77 +199,16 @@ def test_threads_share_the_allocator_m1(open_probe):
 # Ctrl-C
 
 
-class Interrupt:
-    """Raise KeyboardInterrupt at the n-th place in the core's memory modules where a signal can.
-
-    Python looks for signals when a function begins, after calls, and when a loop
-    goes round: not between two other instructions.
-    """
-
-    MODULES = (
-        *(
-            "_memory/books.py",
-            "_memory/heap.py",
-            "_memory/reaper.py",
-            "_memory/storage.py",
-            "_memory/views.py",
-        ),
-        *("_memory/extent.py", "_buffers/buffer.py", "_devices/device.py"),
-    )
-    LOOKS = frozenset({"RESUME", "CALL", "CALL_FUNCTION_EX", "CALL_KW", "JUMP_BACKWARD"})
-
-    def __init__(self, number):
-        self.number = number
-        self.count = 0
-        self.names = {}
-        self.last = {}
-
-    def __call__(self, frame, event, argument):
-        code = frame.f_code
-        if not code.co_filename.endswith(self.MODULES) or code.co_name == "__del__":
-            return None
-        if code not in self.names:
-            self.names[code] = {each.offset: each.opname for each in dis.get_instructions(code)}
-        frame.f_trace_opcodes = True
-        return self.step
-
-    def step(self, frame, event, argument):
-        if event == "opcode":
-            name = self.names[frame.f_code].get(frame.f_lasti)
-            before, self.last[frame] = self.last.get(frame), name
-            if before in self.LOOKS:
-                self.count += 1
-                if self.count == self.number:
-                    self.last.clear()
-                    raise KeyboardInterrupt
-        elif event == "return":
-            self.last.pop(frame, None)
-        return self.step
-
-
 def is_interrupted(number, allocate):
     """Return whether an allocation has an n-th place; it is interrupted there, or dropped."""
-    interrupt = Interrupt(number)
-    buffer = None
-    # Python 3.12 looks at this when tracing begins.
-    sys._getframe().f_trace_opcodes = True
-    sys.settrace(interrupt)
-    try:
-        buffer = allocate()
-    except KeyboardInterrupt:
-        pass
-    finally:
-        sys.settrace(None)
-    del buffer
+    with Interrupts(number) as interrupts:
+        allocate()
     gc.collect()
-    return interrupt.count >= number
+    return bool(interrupts.places)
 
 
-@pytest.mark.skipif(
-    sys.version_info >= (3, 13), reason="does not trace instructions of code that has run before"
-)
 def test_ctrl_c_anywhere_in_an_allocation_from_the_cache_m1(open_probe):
-    """M1: an interrupt at any bytecode loses no block and gives none to two owners."""
+    """M1: an interrupt at any place loses no block and gives none to two owners."""
     device, probe = open_probe()
     before = [device.allocate(4096) for _ in range(3)]
     addresses = {buffer.address for buffer in before}
@@ -290,9 +228,6 @@ def test_ctrl_c_anywhere_in_an_allocation_from_the_cache_m1(open_probe):
     assert probe.calls["allocate"] == 3
 
 
-@pytest.mark.skipif(
-    sys.version_info >= (3, 13), reason="does not trace instructions of code that has run before"
-)
 @pytest.mark.parametrize("memory", ["device", "host"])
 def test_ctrl_c_anywhere_around_a_native_allocation_loses_none_i7(open_probe, memory):
     """I7: what an interrupt leaves is freed with the storage, or stays in the cache."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 import hal
+from hal.flow import Context, Flow, Step
 from hal_conformance.suite.support import LIMIT
 
 SOURCE = r"""
@@ -38,6 +39,23 @@ def test_each_run_has_what_it_printed_c5(device):
         assert found == {i: line(100 * number + i) for i in range(40)}
         assert printed.cut == 0
         assert sorted(str(printed)) == sorted("".join(found.values()))
+
+
+@pytest.mark.feature("compile")
+def test_recordings_and_routines_print_c5(device):
+    """C5: each execution into the output that is bound then, each call into the one it gives."""
+    program = device.compile(SOURCE)
+    with device.record(slots=1) as recording:
+        recording.dispatch(program["tell"], grid=1, args=(0, 2, recording.slots[0]))
+    outputs = [hal.Output(device) for _ in range(4)]
+    runs = [device.queue.execute(recording, bindings=[output]) for output in outputs[:2]]
+    with Flow(device) as flow, Context(flow) as context:
+        for steps, output in zip((1, 2), outputs[2:], strict=True):
+            routine = context.link(program, *[Step("tell", 1)] * steps)
+            runs.append(routine(first=0, n=2, hal_output=output))
+        for run, output, count in zip(runs, outputs, (1, 1, 1, 2), strict=True):
+            printed = str(output.read(wait=run, timeout=LIMIT))
+            assert sorted(printed.splitlines(keepends=True)) == sorted([line(0), line(1)] * count)
 
 
 @pytest.mark.feature("compile")

@@ -261,6 +261,7 @@ EXITS = {
     "idle": "",
     "running": "for _ in range(300): device.queue.fill(buffer, 1)",
     "pending": "held = [device.queue.fill(buffer, 1, wait=never.at(1)) for _ in range(300)]",
+    "pending calls": "device.queue.call(print, 'never', wait=never.at(1))",
     "a call": "device.queue.call(time.sleep, 0.2)",
     "an error": "device.queue.fill(buffer, 1); raise SystemExit(5)",
 }
