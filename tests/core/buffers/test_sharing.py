@@ -7,14 +7,14 @@ import dataclasses
 import gc
 import os
 import pickle
-import threading
 
 import numpy as np
 import pytest
-from core_harness import LIMIT
+from core_harness import LIMIT, wait_until
 
 import hal
 from hal._base import futex
+from hal._base import sharing_watch as watching
 from hal._engine import progress
 from hal.errors import (
     ArgumentTypeError,
@@ -225,19 +225,76 @@ def test_values_go_both_ways_s1(pair, device):
     assert (buffer.numpy() == 1).all()
 
 
+@pytest.fixture
+def following(monkeypatch):
+    """Have the watching thread look at what has changed for the rest of the test.
+
+    Returns a function that waits until it looks at a semaphore.
+    """
+
+    def wait_for(semaphore):
+        wait_until(lambda: semaphore._link._followed is not None)
+
+    monkeypatch.setattr(watching, "_FOLLOW_SECONDS", 10 * LIMIT)
+    yield wait_for
+    for each in list(watching.watch._followed):
+        watching.watch._followed[each] = 0.0
+
+
 def test_a_value_is_told_though_its_semaphore_was_dropped_s1(device):
     """It is the last that a process does with one: the others wait for that value."""
     first = hal.create_semaphore(shareable=True)
     second = device.open(first.share())
-    entered, leave = threading.Event(), threading.Event()
-    progress.dispatcher.append(lambda: (entered.set(), leave.wait(LIMIT)))
-    progress.dispatcher.wake()
-    assert entered.wait(LIMIT)
     device.queue.barrier(signal=second.at(1)).wait(LIMIT)
     del second
     gc.collect()
-    leave.set()
     first.wait(1, LIMIT)
+
+
+def test_a_value_is_told_though_a_followed_semaphore_was_dropped_s1(device, following):
+    first = hal.create_semaphore(shareable=True)
+    second = device.open(first.share())
+    first.signal(1)
+    following(second)
+    device.queue.barrier(signal=second.at(2)).wait(LIMIT)
+    del second
+    gc.collect()
+    first.wait(2, LIMIT)
+
+
+def test_turns_of_work_are_handed_on_by_the_watching_thread_alone_s1(
+    pair, device, following, monkeypatch
+):
+    """The progress thread would be one more to wake, for each turn."""
+    first, second = pair
+    first.signal(4)
+    following(second)
+    second.signal(5)
+    following(first)
+    device.queue.barrier(wait=first.at(6), signal=first.at(7))
+    second.signal(6)
+    second.wait(7, LIMIT)  # what was registered before is told
+    posted = []
+    post = progress._progress.post
+    monkeypatch.setattr(progress._progress, "post", lambda work: (posted.append(work), post(work)))
+    buffer, other = device.allocate(16), device.create_queue()
+    for turn in range(8, 40, 2):
+        device.queue.fill(buffer, 1, wait=first.at(turn), signal=first.at(turn + 1))
+        other.fill(buffer, 2, wait=second.at(turn + 1), signal=second.at(turn + 2))
+    second.signal(8)
+    first.wait(40, LIMIT)
+    assert len(posted) <= 1  # that of the wait
+
+
+def test_who_waits_is_not_joined_by_the_watching_thread_s6(pair, following):
+    first, second = pair
+    first.signal(4)
+    following(second)
+    second._link.region.set_awake(1)
+    first._link.region.raise_to(5)
+    assert not second._link.look_closely()
+    assert second._value == 4
+    second._link.region.set_awake(0)
 
 
 def test_promises_in_both_are_kept_in_any_order_s1(pair, device):

@@ -288,6 +288,10 @@ class SharedRegion:
         """Return whether a member looks only when its bell rings."""
         return not self._words[_SLOTS + 8 * member.number + _AWAKE]
 
+    def is_awake(self) -> bool:
+        """Return whether a thread of this process looks at the values all the time."""
+        return bool(self._words[_SLOTS + 8 * self.slot + _AWAKE])
+
     def set_awake(self, count: int) -> None:
         """Say how many threads of this process look at the values all the time."""
         self._words[_SLOTS + 8 * self.slot + _AWAKE] = count

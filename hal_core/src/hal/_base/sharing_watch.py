@@ -17,6 +17,8 @@ from hal._base.regions import BELL_WORD, Member, SharedRegion, started_at
 from hal.errors import HalError
 
 _LOOK_SECONDS: Final = 0.25  # how long the thread sleeps at most: how late a death is noticed
+# How long it goes on looking at what has changed: about what it costs all to sleep and to wake
+_FOLLOW_SECONDS: Final = 200e-6
 
 
 class SharedObject(Protocol):
@@ -32,6 +34,16 @@ class SharedObject(Protocol):
         """Tell the others that this process uses it no more; when the process ends."""
 
 
+class FollowedObject(Protocol):
+    """Something shared that changes again and again."""
+
+    def look_closely(self) -> bool:
+        """Look, and do what is to be done here for its next change; return whether it changed."""
+
+    def unfollow(self) -> None:
+        """Leave that to others again."""
+
+
 class SharingWatch:
     """The objects that this process shares with others, and the thread that watches them."""
 
@@ -39,6 +51,7 @@ class SharingWatch:
         self._lock = sync.Lock()  # held while the bell is hung up
         self._bell: SharedRegion | None = None
         self._watched: dict[SharedObject, None] = {}
+        self._followed: dict[FollowedObject, float] = {}  # until when; the thread's
         self._bells: dict[tuple[int, int, int], SharedRegion | None] = {}
         # No two rings leave the same number, whoever makes them.
         self._rings = itertools.count(int.from_bytes(os.urandom(4), "little"))
@@ -62,6 +75,10 @@ class SharingWatch:
     def add(self, watched: SharedObject) -> None:
         """Look at something from now on."""
         self._watched[watched] = None
+
+    def follow(self, changed: FollowedObject) -> None:
+        """Go on looking at something for a while; on the thread."""
+        self._followed[changed] = sync.monotonic() + _FOLLOW_SECONDS
 
     def ring(self, region: SharedRegion) -> None:
         """Wake the other members of a region that sleep."""
@@ -111,7 +128,19 @@ class SharingWatch:
                     if started_at(key[0]) != key[1]:
                         self._bells.pop(key, None)
                 due = now + _LOOK_SECONDS
+            while self._followed and bell.bell() == seen:
+                self._look_closely()
+                sync.yield_thread()
             futex.sleep(bell.address + BELL_WORD, seen, max(due - now, 0.001))
+
+    def _look_closely(self) -> None:
+        now = sync.monotonic()
+        for changed, until in list(self._followed.items()):
+            if changed.look_closely():
+                self.follow(changed)
+            elif now >= until:
+                del self._followed[changed]
+                changed.unfollow()
 
 
 watch: SharingWatch = SharingWatch()

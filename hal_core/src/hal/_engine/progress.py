@@ -38,6 +38,7 @@ from hal._engine.timelines import (
     LATER,
     RELEASE,
     RETIRE,
+    TELL,
     WAKE,
     WATCH,
     Batch,
@@ -230,6 +231,8 @@ def drain(step: CallStep, budget: int = BUDGET) -> None:  # noqa: PLR0912 - a br
             function, first, second = item
             with timelines.lock:
                 function(first, second, work)
+        elif kind == TELL:
+            item[0].tell(step)
         # GARBAGE is for the end, and DROP is dropped with the list.
         position += 1
     if rest:

@@ -9,6 +9,7 @@ made each signal of a program that shares nothing dearer.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import weakref
@@ -21,7 +22,7 @@ from hal._base.failures import told
 from hal._base.regions import SharedRegion
 from hal._engine import progress, timelines
 from hal._engine.semaphore import Semaphore, signal_again
-from hal._engine.timelines import CALLBACK, MAX_VALUE, Timepoint, Work, check_value
+from hal._engine.timelines import MAX_VALUE, TELL, Timepoint, Work, check_value
 from hal.arguments import as_flag, as_name
 from hal.errors import HalError, ProcessLostError, ReentrantCallError, SemaphoreFailedError
 
@@ -100,16 +101,25 @@ class SharedSemaphore(Semaphore):
 class Link:
     """The connection of a semaphore of this process with its region."""
 
-    __slots__ = ("_is_expected", "_lock", "_name", "_semaphore", "_watch", "region")
+    __slots__ = (
+        "_followed",
+        "_is_expected",
+        "_lock",
+        "_name",
+        "_semaphore",
+        "_watch",
+        "region",
+    )
 
     def __init__(self, semaphore: SharedSemaphore, region: SharedRegion) -> None:
         progress.start()
-        progress.dispatcher.start()
         self.region = region
         self._name = semaphore.name
         self._semaphore = weakref.ref(semaphore)
         self._lock = sync.OwnedLock()  # held while this process's value is written
         self._is_expected = False  # a signal of an operation is to be published
+        # The semaphore while the watching thread publishes it: its user may drop it before that
+        self._followed: SharedSemaphore | None = None
         self._watch = watching.watch
         region.join(self._watch.bell())
         self._watch.add(self)
@@ -121,12 +131,15 @@ class Link:
 
     # From the region to the semaphore
 
-    def take(self) -> None:
-        """Take over what other processes have signalled. Any thread, no lock held."""
+    def take(self) -> bool:
+        """Take over what other processes have signalled; return whether the value has risen.
+
+        Any thread, no lock held.
+        """
         self.check()
         semaphore = self._semaphore()
         if semaphore is None or semaphore._failure is not None:
-            return
+            return False
         failure = self.region.failure()
         value = 0 if failure else self.region.value()
         try:
@@ -134,8 +147,10 @@ class Link:
                 Semaphore.fail(semaphore, _error(*failure))
             elif value > semaphore._value:
                 signal_again(semaphore, value)
+                return True
         except ReentrantCallError:
             pass  # in a signal handler (O3): the watching thread takes it over
+        return False
 
     def spin(self, value: int) -> None:
         """Look for `value` for a short time."""
@@ -158,11 +173,14 @@ class Link:
 
     # From the semaphore to the region
 
-    def publish(self) -> None:
-        """Tell the other processes the value or the failure. Any thread, no engine lock held."""
+    def publish(self) -> bool:
+        """Tell the other processes the value or the failure; return whether that is news.
+
+        Any thread, no engine lock held.
+        """
         semaphore, region = self._semaphore(), self.region
         if semaphore is None or region.slot < 0:
-            return
+            return False
         failure = semaphore._failure
         if failure is not None:
             if is_news := region.failure() is None:
@@ -174,10 +192,11 @@ class Link:
                     region.raise_to(value)
         if is_news:
             self._watch.ring(region)
+        return is_news
 
     def expect(self) -> None:
         """Publish what an operation signals, once that is reached: somebody makes a timepoint."""
-        if not self._is_expected:
+        if not self._is_expected and self._followed is None:
             self.check()
             progress.act_or_put_off(_expect, self, None)
 
@@ -194,27 +213,46 @@ class Link:
     def _notice(self, index: int, work: Work) -> None:  # noqa: ARG002 - one wait only
         """Note that the value has risen; a watcher's method, under the timeline lock."""
         self._is_expected = False
-        progress.dispatcher.append(self._go_on, self._semaphore())
-        work.append((CALLBACK, None))
+        # The semaphore is kept alive until then: its user may have dropped it.
+        work.append((TELL, (self, self._semaphore())))
 
-    def _go_on(self, _: SharedSemaphore | None) -> None:
-        """Publish, and wait for the next value; on the dispatcher.
-
-        The argument keeps the semaphore alive until then: its user may have dropped it.
-        """
-        self.expect()
+    def tell(self, step: CallStep) -> None:
+        """Publish, and wait for the next value."""
+        if self._followed is None:
+            self._expect(step)
         self.publish()
 
     # Called by the watching thread
 
     def look(self) -> bool:
         """Take over what others have signalled; return False once the semaphore is gone."""
-        if self._semaphore() is None:
+        semaphore = self._semaphore()
+        if semaphore is None:
             self.region.leave()
             return False
-        self.take()
+        if self.take():
+            self._followed = semaphore
+            self._watch.follow(self)
         self.publish()
         return True
+
+    def look_closely(self) -> bool:
+        """Retire what will signal it, and look; return whether the value has risen."""
+        semaphore = self._followed
+        if semaphore is None or self.region.is_awake():
+            return False  # a thread that waits for it looks by itself
+        has_risen = self.take()
+        if semaphore._points:
+            with contextlib.suppress(HalError):
+                Semaphore.poll(semaphore, MAX_VALUE)
+        return self.publish() or has_risen
+
+    def unfollow(self) -> None:
+        """Have the progress thread retire what will signal it."""
+        kept, self._followed = self._followed, None
+        self.expect()
+        self.publish()  # what has come before
+        del kept
 
     def look_for_dead(self) -> None:
         """Fail the semaphore if a member has died."""

@@ -63,6 +63,8 @@ DROP: Final = 9
 """An object whose last reference may be this one: it is dropped under no lock."""
 LATER: Final = 10
 """A call that was put off (`hal._engine.steps.Later`), for the progress thread."""
+TELL: Final = 11
+"""What tells other processes that a semaphore has risen, and the semaphore."""
 
 Work: TypeAlias = list[tuple[int, Any]]
 """The follow-ups of a change: ``(kind, item)``, kinds as above.
