@@ -9,7 +9,6 @@ made each signal of a program that shares nothing dearer.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import sys
 import weakref
@@ -20,7 +19,7 @@ from hal._base import process, sync
 from hal._base import sharing_watch as watching
 from hal._base.failures import told
 from hal._base.regions import SharedRegion
-from hal._engine import progress, timelines
+from hal._engine import progress, timelines, waiting
 from hal._engine.semaphore import Semaphore, signal_again
 from hal._engine.timelines import MAX_VALUE, TELL, Timepoint, Work, check_value
 from hal.arguments import as_flag, as_name
@@ -33,6 +32,8 @@ if TYPE_CHECKING:
 
 _SPINS: Final = 40
 """How often a wait looks before it sleeps: for some 50 microseconds, about what a sleep costs."""
+_ASK_SECONDS: Final = 20e-6
+"""How long the watching thread asks for the end of work before it looks at other things."""
 
 
 class SharedSemaphore(Semaphore):
@@ -107,6 +108,7 @@ class Link:
         "_lock",
         "_name",
         "_semaphore",
+        "_told",
         "_watch",
         "region",
     )
@@ -120,6 +122,7 @@ class Link:
         self._is_expected = False  # a signal of an operation is to be published
         # The semaphore while the watching thread publishes it: its user may drop it before that
         self._followed: SharedSemaphore | None = None
+        self._told = -1  # a value that the region has
         self._watch = watching.watch
         region.join(self._watch.bell())
         self._watch.add(self)
@@ -146,6 +149,7 @@ class Link:
             if failure is not None:
                 Semaphore.fail(semaphore, _error(*failure))
             elif value > semaphore._value:
+                self._told = value
                 signal_again(semaphore, value)
                 return True
         except ReentrantCallError:
@@ -185,11 +189,14 @@ class Link:
         if failure is not None:
             if is_news := region.failure() is None:
                 region.fail(*_words(failure))
+        elif semaphore._value <= self._told:
+            return False
         else:
             with self._lock:  # a thread that raises it later publishes that itself
                 value = semaphore._value
                 if is_news := value > region.value():
                     region.raise_to(value)
+                self._told = value
         if is_news:
             self._watch.ring(region)
         return is_news
@@ -243,8 +250,7 @@ class Link:
             return False  # a thread that waits for it looks by itself
         has_risen = self.take()
         if semaphore._points:
-            with contextlib.suppress(HalError):
-                Semaphore.poll(semaphore, MAX_VALUE)
+            waiting.spin_for(semaphore, semaphore._value + 1, _ASK_SECONDS)
         return self.publish() or has_risen
 
     def unfollow(self) -> None:
