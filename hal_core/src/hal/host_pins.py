@@ -76,7 +76,18 @@ class HostPins:
         with steps.unheld(self._lock):
             found = next((each for each in self._ranges if each.holds(address, size)), None)
             if found is None:
-                found = _Range(address, size, self._register(address, size, register))
+                try:
+                    undo = register()
+                except OperationError as error:
+                    if error.native_code != self._pinned_already:
+                        raise
+                    raise OperationError(
+                        f"a part of the {size} bytes at {address:#x} is pinned already: release "
+                        f"what was imported there first, or import all of it at once ({error})",
+                        native_name=error.native_name,
+                        native_code=error.native_code,
+                    ) from error
+                found = _Range(address, size, undo)
                 self._ranges.append(found)
             found.count += 1
             self._uses.setdefault((user, address), []).append(found)
@@ -85,22 +96,6 @@ class HostPins:
         except BaseException:
             self.unpin(user, address)
             raise
-
-    def _register(
-        self, address: int, size: int, register: Callable[[], Undo | None]
-    ) -> Undo | None:
-        try:
-            return register()
-        except OperationError as error:
-            if error.native_code != self._pinned_already:
-                raise
-            message = (
-                f"a part of the {size} bytes at {address:#x} is pinned already: release what was "
-                f"imported there first, or import all of it at once ({error})"
-            )
-            raise OperationError(
-                message, native_name=error.native_name, native_code=error.native_code
-            ) from error
 
     def is_own(self, address: int) -> bool:
         """Return whether this table itself has pinned a byte; for `register`."""

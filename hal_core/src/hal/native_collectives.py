@@ -166,8 +166,8 @@ class Launch(ABC):
     ordered: bool
     """Whether the queue is an ordered one."""
     work: list[Collective]
-    """The operations, whose numbers the group gives; empty once it is submitted, so that whoever
-    watches over it holds no buffer."""
+    """The operations, whose numbers the group gives; empty once it is submitted, so that the
+    thread that watches over it holds no buffer."""
     submission: Any  # hal.Submission
     """The handle, once `make` has made it."""
     step: CollectiveStep

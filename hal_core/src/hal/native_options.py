@@ -53,17 +53,17 @@ class OptionalPrimitives:
     def write_value(self, stream: int, address: int, value: int) -> None:
         """Write a number of 64 bits when all work enqueued on the stream so far has ended.
 
-        `address` is of `MemoryType.HOST`, allocated by this device, and a multiple of 8. Whoever
-        reads the number there, the host too, sees all that the work has written.
+        `address` is of `MemoryType.HOST`, allocated by this device, and a multiple of 8. A reader
+        of the number, the host included, sees all that the work has written.
         """
         raise missing("stream_values")
 
     def wait_value(self, stream: int, address: int, value: int) -> None:
         """Make later work of the stream wait until the number at `address` is `value` or more.
 
-        Of 64 bits and below 2**63; `address` is as for `write_value`. What is to write the
-        number was enqueued before, so that a driver that has streams share a
-        channel, and knows nothing of this order, keeps it.
+        Of 64 bits and below 2**63; `address` is as for `write_value`. The write of the number
+        was enqueued before: so a driver that has streams share a channel keeps the order, though
+        it knows nothing of it.
         """
         raise missing("stream_values")
 

@@ -32,11 +32,11 @@ import hal
 from hal._base.foreign import CudaArray, CudaStream, ExternalEvent, Tensor
 from hal._commands.bindings import Bindings
 from hal._commands.slots import SlotSpecs
+from hal._devices.device import Shape
 from hal._engine.fence import Waits
 from hal._engine.wait_lists import Signals
 from hal._memory.report import MemoryHeap, MemoryQuery, MemoryStatistics
 from hal._memory.usage import BufferUsage
-from hal._transfers.arrays import Shape
 from hal._transfers.collective_methods import CollectiveOptions
 from hal.native import DeviceInfo, MemoryType, NativeDevice
 from hal.native_collectives import Participant

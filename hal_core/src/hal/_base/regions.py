@@ -41,7 +41,7 @@ _KINDS: Final = {"bell": 1, "buffer": 2, "semaphore": 3}
 _HEAD: Final = struct.Struct("8sQ16sQ")
 _TOP: Final = 5  # the number of slots that were ever taken
 _COUNT: Final = 6
-"""How often a slot was taken or given back: who reads the slots looks at this first."""
+"""How often a slot was taken or given back: readers of the slots look at this first."""
 _FAILED: Final = 7
 _IS_SHUT: Final = 8
 _SLOTS: Final = 16

@@ -34,8 +34,8 @@ LeafLock: Callable[[], Any] = (
 )
 """An `OwnedLock` that the C extension takes, too, and that nobody holds across a native call.
 
-Who waits for the extension's needs the interpreter lock to get it: an owner that gave that up
-in between, again and again, would starve the others.
+A thread that waits for the extension's lock needs the interpreter lock to take it. An owner that
+released the interpreter lock in between, again and again, would starve the others.
 """
 
 Mark = threading.Lock
@@ -95,8 +95,8 @@ class Doorbell:
     A POSIX semaphore whose post is a plain C function: a native device gets
     its address and argument (`function`, `argument`) and calls it after a
     stream's work, on a thread that must not run Python. The memory is never freed, since a driver
-    may post after the stream is gone. So it may ring for what has ended long ago: whoever hears it
-    looks for the reason.
+    may post after the stream is gone. So it may ring for work that ended long ago, and a woken
+    thread looks for the reason.
     """
 
     __slots__ = ("_flag", "argument", "function")

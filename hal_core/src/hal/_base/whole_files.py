@@ -6,6 +6,7 @@ import contextlib
 import errno
 import os
 import stat
+from collections.abc import Iterator
 from typing import Final, cast
 
 from hal.arguments import as_path, shown_path
@@ -31,12 +32,25 @@ def read_whole(path: object, what: str) -> bytes:
     end, and for more than `MOST_BYTES`. Their texts begin with `what`.
     """
     name = as_path(path, what)
-    try:
-        return _read(name, what)
-    except OSError as error:
-        if error.errno is None:
-            raise  # from a signal handler (O3)
-        raise _told(error, what, name) from error
+    with _file_errors(what, name):
+        # Without O_NONBLOCK a pipe without a writer would block the caller.
+        handle = os.open(name, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        try:
+            about = os.fstat(handle)
+            if stat.S_ISDIR(about.st_mode):
+                raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+            if not stat.S_ISREG(about.st_mode):
+                message = f"{what}: {shown_path(name)} is a device or a pipe, and no file"
+                raise InvalidArgumentError(f"{message}; pass its bytes")
+            with open(handle, "rb", closefd=False) as file:
+                room = min(max(about.st_size, _LEAST_ROOM), MOST_BYTES)
+                content = file.read(room + 1)
+        finally:
+            os.close(handle)
+    if len(content) > room:
+        message = f"{what}: {shown_path(name)} has more than {room:,} bytes, which no image has"
+        raise InvalidArgumentError(message)
+    return content
 
 
 def write_whole(path: object, content: bytes, what: str) -> None:
@@ -47,56 +61,32 @@ def write_whole(path: object, content: bytes, what: str) -> None:
     or a pipe with a reader, is written to and never replaced.
     """
     name = as_path(path, what)
+    with _file_errors(what, name):
+        try:
+            mode = os.stat(name).st_mode
+        except FileNotFoundError:
+            mode = stat.S_IFREG | 0o644
+        if stat.S_ISREG(mode):
+            replace_whole(os.path.realpath(name), content, stat.S_IMODE(mode))
+            return
+        # O_NONBLOCK refuses a pipe without a reader, which would block the caller.
+        handle = os.open(name, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        with open(handle, "wb") as file:
+            os.set_blocking(handle, True)
+            file.write(content)
+
+
+@contextlib.contextmanager
+def _file_errors(what: str, path: str) -> Iterator[None]:
+    """Raise the system's errors as ours, except those of signal handlers (O3)."""
     try:
-        _write(name, content)
+        yield
     except OSError as error:
         if error.errno is None:
-            raise  # from a signal handler (O3)
-        raise _told(error, what, name) from error
-
-
-def _told(error: OSError, what: str, path: str) -> FileError:
-    kind = next((mine for kind, mine in _KINDS.items() if isinstance(error, kind)), FileError)
-    message = f"{what}: {shown_path(path)}: {error.strerror or error}"
-    return cast("FileError", kind(message, errno=error.errno, filename=path))
-
-
-def _read(path: str, what: str) -> bytes:
-    # Without O_NONBLOCK a pipe without a writer would block the caller.
-    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    try:
-        about = os.fstat(handle)
-        if stat.S_ISDIR(about.st_mode):
-            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
-        if not stat.S_ISREG(about.st_mode):
-            message = (
-                f"{what}: {shown_path(path)} is a device or a pipe, and no file; pass its bytes"
-            )
-            raise InvalidArgumentError(message)
-        with open(handle, "rb", closefd=False) as file:
-            room = min(max(about.st_size, _LEAST_ROOM), MOST_BYTES)
-            content = file.read(room + 1)
-    finally:
-        os.close(handle)
-    if len(content) > room:
-        message = f"{what}: {shown_path(path)} has more than {room:,} bytes, which no image has"
-        raise InvalidArgumentError(message)
-    return content
-
-
-def _write(path: str, content: bytes) -> None:
-    try:
-        mode = os.stat(path).st_mode
-    except FileNotFoundError:
-        mode = stat.S_IFREG | 0o644
-    if stat.S_ISREG(mode):
-        replace_whole(os.path.realpath(path), content, stat.S_IMODE(mode))
-        return
-    # O_NONBLOCK refuses a pipe without a reader, which would block the caller.
-    handle = os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    with open(handle, "wb") as file:
-        os.set_blocking(handle, True)
-        file.write(content)
+            raise
+        kind = next((mine for kind, mine in _KINDS.items() if isinstance(error, kind)), FileError)
+        message = f"{what}: {shown_path(path)}: {error.strerror or error}"
+        raise cast("FileError", kind(message, errno=error.errno, filename=path)) from error
 
 
 def replace_whole(target: str, content: bytes, mode: int) -> None:

@@ -135,12 +135,9 @@ class ImportedTensor(NamedTuple):
     @property
     def is_contiguous(self) -> bool:
         """Whether its elements are contiguous in C order, the last axis fastest."""
-        expected = self.dtype.itemsize
-        for length, stride in zip(reversed(self.shape), reversed(self.strides), strict=True):
-            if length != 1 and stride != expected:
-                return False
-            expected *= length
-        return True
+        wanted = packed(self.shape, self.dtype)
+        along = zip(self.shape, self.strides, wanted, strict=True)
+        return all(length == 1 or stride == expected for length, stride, expected in along)
 
     @property
     def size(self) -> int:

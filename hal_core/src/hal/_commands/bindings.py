@@ -39,7 +39,7 @@ _BINDINGS: Final = (
 class SlotRules:
     """Checks of binding tables against what a recording needs; immutable."""
 
-    __slots__ = ("_arena", "_copies", "_count", "_hazards", "outputs", "slots", "sure")
+    __slots__ = ("_arena", "_copies", "_count", "_hazards", "count", "outputs", "slots", "sure")
 
     def __init__(
         self,
@@ -54,6 +54,7 @@ class SlotRules:
         # A hidden slot follows for each block of the temporaries, as the plan's.
         more = len(self.temporaries()) - 1
         self.slots = (*slots._rules, *slots._rules[-1:] * more)
+        self.count = len(self.slots)  # of addresses in a table
         # The dtypes that surely fit each; None where anything may be bound.
         self.sure = [*map(_surely, self.slots)]
         self.outputs = [index for index, each in enumerate(self.slots) if each.rights & OUTPUT]
@@ -67,11 +68,6 @@ class SlotRules:
         self._hazards = None
         if hazards and self.slots:
             self._hazards = _Apart(len(self.slots), hazards)
-
-    @property
-    def count(self) -> int:
-        """The number of addresses in a table."""
-        return len(self.slots)
 
     def ranges(self, memory: int) -> tuple[tuple[int, int], ...] | None:
         """Return what the commands touch of a memory; None where their order ignores it."""

@@ -320,8 +320,8 @@ class Playback:
         plan, lowering = self._plan, self._lowering
         assert plan is not None  # noqa: S101 - for the type checker
         assert lowering is not None  # noqa: S101
-        is_whole = plan.is_whole(instance)
-        if not is_whole:
+        nodes = instance.replica.nodes
+        if any(0 in nodes[command].grid for command in self._uses.sized):
             instance.rebinder = None
         elif instance.rebinder is None:
             native = self._device._native

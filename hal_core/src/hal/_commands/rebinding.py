@@ -44,11 +44,6 @@ class RebindPlan:
     _commands: Sequence[int]
     _ranges: tuple[tuple[int, int], ...] | None
 
-    def is_whole(self, instance: Instance) -> bool:
-        """Return whether none of an instance's launches is switched off, for an empty grid."""
-        nodes = instance.replica.nodes
-        return not any(0 in nodes[command].grid for command in self._uses.sized)
-
     def of_instance(
         self, native: NativeDevice, instance: Instance, positions: Sequence[int]
     ) -> Rebinder:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final, Self, overload
+from typing import TYPE_CHECKING, Final, Self, SupportsIndex, TypeAlias, overload
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -41,13 +42,14 @@ from hal._programs.images import check_signature, read_image
 from hal._programs.program import MAGIC, Program
 from hal._programs.requests import Includes, Options, Source, TraceOption, check_options, prepare
 from hal._programs.signature import Signature
-from hal._transfers import arrays
-from hal._transfers.arrays import Shape
+from hal._transfers.patterns import pattern_of
 from hal.arguments import (
     as_array,
+    as_dtype,
     as_flag,
     as_function,
     as_instance,
+    as_items,
     as_mapping,
     as_name,
     as_seconds,
@@ -64,6 +66,10 @@ if TYPE_CHECKING:
 
 _NAP_SECONDS: Final = 0.001  # pause between two looks at another thread that is closing the device
 
+Shape: TypeAlias = SupportsIndex | Sequence[SupportsIndex]
+"""The length of each axis, or of the only one."""
+
+_FILLED: Final = 16 << 20  # bytes of an array that are copied to the device at once
 _TRIM_SECONDS: Final = 1.0
 """How long `Device.trim` waits for a moment in which no thread asks an event."""
 
@@ -262,15 +268,31 @@ class Device(DeviceCore):
 
     def empty(self, shape: Shape, dtype: DTypeLike) -> Buffer:
         """Allocate an array of device memory, as `allocate` does; its content is undefined."""
-        return arrays.empty(self, shape, dtype)
+        self._live()
+        kind = as_dtype(dtype)
+        rule = "a shape is an int or a sequence of ints"
+        lengths = (shape,) if hasattr(shape, "__index__") else as_items(shape, rule, ordered=True)
+        axes = tuple([check_index(each, "the shape") for each in lengths])
+        size = math.prod(axes) * kind.itemsize
+        shape_of(size, kind, "the array")
+        return Buffer(self, self._heap.allocate(size or 1, 0), 0, size, kind, axes)
 
     def zeros(self, shape: Shape, dtype: DTypeLike) -> Buffer:
         """Allocate an array of zeros, as `full` does."""
-        return arrays.full(self, shape, 0, dtype)
+        return self.full(shape, 0, dtype)
 
     def full(self, shape: Shape, value: object, dtype: DTypeLike) -> Buffer:
         """Allocate an array that holds `value` (see `Queue.fill`); blocks as `upload` does."""
-        return arrays.full(self, shape, value, dtype)
+        number, width = pattern_of(value, as_dtype(dtype))
+        buffer = self.empty(shape, dtype)
+        if buffer.size % width:
+            message = f"full: the value has {width} bytes, and the array {buffer.size}, no multiple"
+            raise InvalidArgumentError(message)
+        pattern = np.frombuffer(number.to_bytes(width, "little"), np.uint8)
+        host = np.tile(pattern, min(buffer.size, _FILLED) // width)
+        for offset in range(0, buffer.size, _FILLED):
+            blocking.write(self, buffer._live(), offset, host[: buffer.size - offset])
+        return buffer
 
     def upload(self, array: object) -> Buffer:
         """Copy a host array, or an array-like object, to a new buffer of its dtype and shape.

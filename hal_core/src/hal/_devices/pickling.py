@@ -50,7 +50,8 @@ def register() -> None:
 def _run(run: Callable[[], None]) -> None:
     """Run the function of a child of `multiprocessing`; note what it raises as Python does.
 
-    Its end is too late: from Python 3.13 on the exception has been printed and forgotten by then.
+    At the end of the process it is too late: from Python 3.13 on the exception has been printed
+    and forgotten by then.
     """
     try:
         run()

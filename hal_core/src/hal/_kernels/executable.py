@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
@@ -17,7 +18,7 @@ from hal._programs.images import check_signature, check_sizes
 from hal._programs.signature import Signature
 from hal._programs.type_table import KernelEntry, read_type_table
 from hal.arguments import as_dtype, as_text, as_three, shown
-from hal.errors import InvalidArgumentError, NotFoundError
+from hal.errors import InvalidArgumentError, NotFoundError, UnimplementedError
 from hal.native import MemoryType
 
 if TYPE_CHECKING:
@@ -125,7 +126,16 @@ class Kernel:
         `UnimplementedError` on a device without the feature ``"occupancy"``,
         and the errors of a dispatch with such a block.
         """
-        return launch_shape.occupancy(self, block, shared_memory)
+        device = self._device
+        device._live()
+        threads, shared = launch_shape.check_block(self, block, shared_memory, "occupancy")
+        if "occupancy" not in device._native.features:
+            raise UnimplementedError(
+                f"{device._name} does not tell the occupancy of kernels (the feature 'occupancy'); "
+                "choose a block by measuring"
+            )
+        device._native.bind()
+        return device._native.occupancy(self._function, math.prod(threads), shared)
 
     def __repr__(self) -> str:
         return f"<Kernel {self._name}{self._signature}>"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final, SupportsIndex
 
 from hal._base.checks import check_index
 from hal.arguments import as_three, plain_three, shown
-from hal.errors import ArgumentTypeError, InvalidArgumentError, UnimplementedError
+from hal.errors import ArgumentTypeError, InvalidArgumentError
 
 if TYPE_CHECKING:
     from hal._kernels.executable import Kernel
@@ -15,9 +15,6 @@ if TYPE_CHECKING:
 
 MAX_GRID: Final = (2**31 - 1, 65535, 65535)
 """Blocks along x, y and z that every CUDA and HIP device takes (CUDA guide, table of limits)."""
-
-MAX_COUNT: Final = 2**31 - 1
-"""The largest count along an axis that is accepted without a closer look."""
 
 
 def check_grid(kernel: Kernel, grid: object, also: str = "") -> tuple[int, int, int]:
@@ -95,25 +92,6 @@ def check_shared_memory(kernel: Kernel, shared_memory: object, verb: str) -> int
     return shared
 
 
-def occupancy(
-    kernel: Kernel,
-    block: SupportsIndex | Sequence[SupportsIndex] | None,
-    shared_memory: SupportsIndex | None,
-) -> int:
-    """Return how many blocks of a kernel a compute unit holds; see `Kernel.occupancy`."""
-    device = kernel.device
-    device._live()
-    threads, shared = check_block(kernel, block, shared_memory, "occupancy")
-    if "occupancy" not in device._native.features:
-        raise UnimplementedError(
-            f"{device._name} does not tell the occupancy of kernels (the feature 'occupancy'); "
-            "choose a block by measuring"
-        )
-    device._native.bind()
-    total = threads[0] * threads[1] * threads[2]
-    return device._native.occupancy(kernel._function, total, shared)
-
-
 def _three(
     value: object, name: str, kernel: Kernel, verb: str, also: str = ""
 ) -> tuple[int, int, int]:
@@ -121,7 +99,7 @@ def _three(
 
     `also` says what else may be given.
     """
-    if type(value) is int and 0 < value <= MAX_COUNT:
+    if type(value) is int and 0 < value <= MAX_GRID[0]:
         return value, 1, 1  # fast path
     least = 0 if name == "grid" else 1
     plain = plain_three(value, least)

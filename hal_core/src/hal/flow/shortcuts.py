@@ -18,8 +18,7 @@ from hal.flow.recordings import Recording
 from hal.flow.tracking import History, Lanes
 
 _CLASSES: Final = (
-    *(BufferSet, Flow, History, Lanes, Pipeline, ReadsInFlight, Recording, Routine),
-    TrackedBuffer,
+    *(BufferSet, Flow, History, Lanes, Pipeline, ReadsInFlight, Recording, Routine, TrackedBuffer),
 )
 
 _METHODS: Final[tuple[tuple[type, str, str], ...]] = (
