@@ -78,7 +78,7 @@ static bool is_low(const struct issue *self) {
   PyObject *queues = get(self->context, DeviceContext_queues);
   Py_ssize_t count = PyList_GET_SIZE(queues);
   if (!count || count > MANY) return false; /* none: it is closed */
-  if (needed <= half / count) return true;
+  if (needed * count <= half) return true;
   long long others = -in_flight(self->queue);
   for (Py_ssize_t i = 0; i < count; i++) others += in_flight(PyList_GET_ITEM(queues, i));
   return needed <= half - others;

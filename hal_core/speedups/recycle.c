@@ -47,7 +47,7 @@ static struct places places_of(PyTypeObject *type) {
 /* Set the slots of an object to other values, NULL for none, and its numbers to 0. */
 static void fill(PyObject *self, struct places places, PyObject *const *values) {
   PyObject **slots = (PyObject **)(self + 1);
-  for (int i = 0; i < places.first; i++) slots[i] = NULL;
+  if (places.first) of_operation(self)->sequence = of_operation(self)->launched = 0; /* no other class has numbers */
   for (int i = places.first; i < places.end; i++) {
     PyObject *old = slots[i];
     if (old == values[i]) continue;
@@ -92,9 +92,10 @@ static void end_base(PyObject *self, PyTypeObject *base) {
   PyTypeObject *type = Py_TYPE(self);
   struct shelf *shelf = shelf_of(type); /* NULL for a subclass, and for the classes of an earlier import */
   if (base != type || finalize(self, shelf)) { /* Python has done so for a subclass */
-    if (base->tp_weaklistoffset) PyObject_ClearWeakRefs(self);
+    PyObject **references = base->tp_weaklistoffset ? (PyObject **)((char *)self + base->tp_weaklistoffset) : NULL;
+    if (references && *references) PyObject_ClearWeakRefs(self);
     /* Python runs the finaliser of an object once: whatever is made of this one would end without. */
-    bool is_kept = shelf && shelf->count < MOST_KEPT && !PyObject_GC_IsFinalized(self);
+    bool is_kept = shelf && shelf->count < MOST_KEPT && !(type->tp_finalize && PyObject_GC_IsFinalized(self));
     struct places places = shelf ? shelf->places : places_of(base);
     fill(self, places, is_kept ? shelf->defaults : nothing);
     if (is_kept && shelf->count < MOST_KEPT) { /* others may have ended meanwhile */
