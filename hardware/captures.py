@@ -11,8 +11,6 @@ process ends after `--seconds`, or after `--captures` if that is given, and no s
 has worked. ``driver`` captures by cuda-python's own calls, and needs no other library.
 """
 
-from __future__ import annotations
-
 import argparse
 import importlib
 import itertools

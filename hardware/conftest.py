@@ -1,7 +1,5 @@
 """Open the device that is asked for."""
 
-from __future__ import annotations
-
 import pytest
 
 import hal

@@ -8,8 +8,6 @@ It must not keep the interpreter lock then: nobody would go on. Prints how long 
 took; a process that hangs ends with the stacks of its threads.
 """
 
-from __future__ import annotations
-
 import argparse
 import faulthandler
 import sys

@@ -1,7 +1,5 @@
 """Submit far more than a stream takes, behind work that the host holds (Q1)."""
 
-from __future__ import annotations
-
 import numpy as np
 
 import hal

@@ -1,7 +1,5 @@
 """Use arrays of CuPy and PyTorch as buffers, without a copy, ordered by streams (M2)."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

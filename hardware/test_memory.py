@@ -1,7 +1,5 @@
 """Memory that ends, on a real GPU beside PyTorch (M1, M3): by `memory_limit`, and by itself."""
 
-from __future__ import annotations
-
 import importlib
 
 import numpy as np

@@ -5,8 +5,6 @@
 The GPUs are ``cuda:0`` and ``cuda:1``. Needs torchrun, and mpiexec with mpi4py.
 """
 
-from __future__ import annotations
-
 import importlib
 import json
 import os

@@ -6,8 +6,6 @@ below .venv. Where there is no interpreter, or pip cannot get what the tests nee
 and why, and succeeds. Arguments go to pytest, in the place of what runs otherwise.
 """
 
-from __future__ import annotations
-
 import itertools
 import os
 import shutil

@@ -1,7 +1,5 @@
 """The core's packages import one way, type-only imports included."""
 
-from __future__ import annotations
-
 import ast
 import graphlib
 import tomllib

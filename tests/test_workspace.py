@@ -1,7 +1,5 @@
 """Test what holds for the repository as a whole."""
 
-from __future__ import annotations
-
 import ast
 import importlib
 import re

@@ -1,7 +1,5 @@
 """``hal bench``: what it measures, in which units, and where it writes."""
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import json

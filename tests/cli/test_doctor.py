@@ -1,7 +1,5 @@
 """``hal doctor``: what it finds, what it says to do, and how it exits."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

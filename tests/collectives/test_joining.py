@@ -1,7 +1,5 @@
 """Groups by what launched the ranks, by what is given, and by providers that are plugins (G4)."""
 
-from __future__ import annotations
-
 import gc
 import threading
 import weakref

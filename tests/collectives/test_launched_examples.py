@@ -1,7 +1,5 @@
 """The examples that run on several ranks: the same losses however many there are, and by whom."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """What torchrun and Ray start, where they are installed; they are too large to be required."""
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import os

@@ -1,7 +1,5 @@
 """Random collectives of several ranks, on several queues each, against numpy (G1, G2)."""
 
-from __future__ import annotations
-
 import random
 
 import numpy as np

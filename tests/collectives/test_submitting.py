@@ -1,7 +1,5 @@
 """What a group keeps of submissions in flight, refused ones and interrupted ones (G1, G3)."""
 
-from __future__ import annotations
-
 import sys
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Run the conformance suite in child processes, with profiles and backends made up for a test."""
 
-from __future__ import annotations
-
 import pytest
 from conformance_harness import Installed
 

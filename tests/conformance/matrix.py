@@ -20,8 +20,6 @@ left is then run in another process, until the mutant's time is over.
 
 # ruff: noqa: T201 - the script prints
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import json

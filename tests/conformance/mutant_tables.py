@@ -12,8 +12,6 @@ A patch looks for the lines that stay or go, which must occur exactly once in th
 and puts those that stay or come in their place. The first and the last may be parts of lines.
 """
 
-from __future__ import annotations
-
 __all__ = ["read_mutants"]
 
 

@@ -1,7 +1,5 @@
 """A vendor's whole way: install hal, the suite and a plugin, and be found conformant."""
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import os

@@ -1,7 +1,5 @@
 """``hal conformance``: what it prints, what it writes, and how it exits."""
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import types

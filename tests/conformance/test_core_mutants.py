@@ -1,7 +1,5 @@
 """Each mutant of the table `core` is caught by the tests of the core that are named for it."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What the model of the random programs claims of operations, and what it leaves open."""
 
-from __future__ import annotations
-
 from hal_conformance.suite.model.fates import Fates
 from hal_conformance.suite.model.things import (
     DONE,

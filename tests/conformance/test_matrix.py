@@ -1,7 +1,5 @@
 """Every test of the suite can fail: it notices a mutant, or a reason says why it need not."""
 
-from __future__ import annotations
-
 import ast
 from fnmatch import fnmatchcase
 

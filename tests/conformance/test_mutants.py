@@ -1,7 +1,5 @@
 """Each wrong copy of the core or of the reference backend is caught by the tests named for it."""
 
-from __future__ import annotations
-
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest

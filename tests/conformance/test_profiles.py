@@ -1,7 +1,5 @@
 """Profiles: strict both ways, and what a profile cannot hide."""
 
-from __future__ import annotations
-
 import pytest
 
 from hal_conformance import Profile

@@ -1,7 +1,5 @@
 """The reports that are kept, and the table that is made of them."""
 
-from __future__ import annotations
-
 import getpass
 import json
 import re

@@ -4,8 +4,6 @@ A small runtime of ints, of which one operation at a time goes on, chosen at ran
 stands for hal.
 """
 
-from __future__ import annotations
-
 import random
 
 import pytest

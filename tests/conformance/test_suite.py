@@ -1,7 +1,5 @@
 """The suite itself: what it says of the backends here, and that it knows none of them."""
 
-from __future__ import annotations
-
 import ast
 import importlib.metadata
 import importlib.util

@@ -1,7 +1,5 @@
 """The table of the model's cases: complete, and every id in it exists."""
 
-from __future__ import annotations
-
 import ast
 import re
 

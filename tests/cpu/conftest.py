@@ -1,7 +1,5 @@
 """Give the tests of the CPU backend a native device and something to hold its streams with."""
 
-from __future__ import annotations
-
 import ctypes
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """The runtime's C functions for the commonest calls, beside the primitives."""
 
-from __future__ import annotations
-
 import ctypes
 import errno
 

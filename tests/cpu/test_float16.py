@@ -1,7 +1,5 @@
 """`half` and `bfloat16` in kernels: every value, every rounding, against numpy."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

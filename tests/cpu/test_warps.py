@@ -1,7 +1,5 @@
 """Warps on the processor: who waits for whom, and what fails (C5)."""
 
-from __future__ import annotations
-
 import re
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Give the tests of the CUDA backend native devices on the software driver."""
 
-from __future__ import annotations
-
 import pytest
 import vendors
 from capture_harness import exchange, other

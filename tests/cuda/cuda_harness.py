@@ -1,7 +1,5 @@
 """Hold native devices on the software driver, for the tests of the CUDA backend."""
 
-from __future__ import annotations
-
 import ctypes
 import struct
 

@@ -1,7 +1,5 @@
 """The primary context: who holds it, and on which thread it is current."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from core_harness import Running

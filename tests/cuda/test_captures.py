@@ -1,7 +1,5 @@
 """Captures of others: neither broken by our calls nor refusing them (O1)."""
 
-from __future__ import annotations
-
 import signal
 
 import gpusim

@@ -1,7 +1,5 @@
 """Compilation: what NVRTC is given, and what becomes of its errors."""
 
-from __future__ import annotations
-
 import pytest
 from compile_requests import compiled, request
 

@@ -1,7 +1,5 @@
 """The table of errors: which class, and the driver's own name and number."""
 
-from __future__ import annotations
-
 import re
 
 import gpusim

@@ -1,7 +1,5 @@
 """Graphs: built of neutral nodes, changed in place, and destroyed in any order."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

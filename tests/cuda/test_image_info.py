@@ -1,7 +1,5 @@
 """What PTX and cubins say of themselves and of their kernels, without a driver (C5)."""
 
-from __future__ import annotations
-
 import contextlib
 import struct
 

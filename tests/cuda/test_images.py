@@ -1,7 +1,5 @@
 """Images: what they are, and what is said of those that a device does not take."""
 
-from __future__ import annotations
-
 import struct
 
 import pytest

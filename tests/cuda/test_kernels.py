@@ -1,7 +1,5 @@
 """Kernels: what the driver knows of them, how they are launched, and in graphs."""
 
-from __future__ import annotations
-
 import ctypes
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Memory: its kinds, what the driver knows of it, imports, and transfers."""
 
-from __future__ import annotations
-
 import ctypes
 
 import numpy as np

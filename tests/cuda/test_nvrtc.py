@@ -1,7 +1,5 @@
 """The real compiler, where it is installed: it needs no device."""
 
-from __future__ import annotations
-
 import os
 
 import pytest

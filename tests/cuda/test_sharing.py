@@ -1,7 +1,5 @@
 """Streams, events and memory of others: other devices, other libraries, and the host."""
 
-from __future__ import annotations
-
 import ctypes
 
 import numpy as np

@@ -1,7 +1,5 @@
 """A machine without a driver, a device or the bindings: said, and nothing else."""
 
-from __future__ import annotations
-
 import textwrap
 
 import gpusim

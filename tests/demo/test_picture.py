@@ -1,7 +1,5 @@
 """Reading and writing pictures."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from PIL import Image

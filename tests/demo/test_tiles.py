@@ -1,7 +1,5 @@
 """Cutting pictures into tiles."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

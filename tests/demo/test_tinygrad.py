@@ -1,7 +1,5 @@
 """tinygrad computes through hal as numpy does: eagerly, as recordings, on two devices."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """The training on several devices: as on one, as numpy says, and good enough."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Provide plugins in two ways: made up in this process, and installed from real wheels."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

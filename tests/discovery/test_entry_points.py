@@ -1,7 +1,5 @@
 """What is found of the files that installers write, as `importlib.metadata` finds it."""
 
-from __future__ import annotations
-
 import re
 import sys
 import zipfile

@@ -1,7 +1,5 @@
 """Test discovery on plugins that are built and installed, each in its own interpreter."""
 
-from __future__ import annotations
-
 import zipfile
 from pathlib import PurePosixPath
 

@@ -1,7 +1,5 @@
 """Test discovery on plugins made up in this process."""
 
-from __future__ import annotations
-
 import errno
 import gc
 import os

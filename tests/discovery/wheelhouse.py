@@ -1,7 +1,5 @@
 """Build the wheels of this repository and install them as a user does, without a network."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Devices and flows for the tests of `hal.flow`."""
 
-from __future__ import annotations
-
 import importlib.util
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What tests of contexts work on."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from hal.flow import Step

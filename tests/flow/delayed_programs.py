@@ -4,8 +4,6 @@ python tests/flow/delayed_programs.py DEVICE RUNS [FIRST]; each run has sizes, n
 its own, and compares what it finds with numpy.
 """
 
-from __future__ import annotations
-
 import random
 import sys
 import time

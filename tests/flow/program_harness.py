@@ -1,7 +1,5 @@
 """Programs to compile, and what their kernels make."""
 
-from __future__ import annotations
-
 import numpy as np
 from core_harness import LIMIT
 

@@ -1,7 +1,5 @@
 """Tracked buffers beside raw ones: handing over, and what is refused."""
 
-from __future__ import annotations
-
 import gc
 import weakref
 

@@ -1,7 +1,5 @@
 """Contexts: names of memory, who sees them, and how long they last."""
 
-from __future__ import annotations
-
 import gc
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The two programs of `delayed_programs.py`, with a few random delays; by hand with any number."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

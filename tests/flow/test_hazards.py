@@ -1,7 +1,5 @@
 """Every hazard has its wait, and nothing else is waited for."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from core_harness import LIMIT

@@ -1,7 +1,5 @@
 """Host arrays that transfers read and fill: held, given back, not changed unnoticed, not kept."""
 
-from __future__ import annotations
-
 import gc
 import mmap
 import sys

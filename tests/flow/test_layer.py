@@ -1,7 +1,5 @@
 """The layer stands on the public interface of the core, and the core without it."""
 
-from __future__ import annotations
-
 import ast
 import subprocess
 import sys

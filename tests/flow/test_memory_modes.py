@@ -1,7 +1,5 @@
 """Memory modes: which reads and writes each allows; locals, volatile and merged memory."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from context_harness import BYTES, NUMBERS, declare, step

@@ -1,7 +1,5 @@
 """One merge buffer for each device: in place or copied, and never overwritten too early."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from core_harness import LIMIT

@@ -1,7 +1,5 @@
 """Random programs against plain bytes, and the waits against what really conflicts."""
 
-from __future__ import annotations
-
 import random
 import threading
 

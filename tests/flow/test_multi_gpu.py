@@ -1,7 +1,5 @@
 """hardware/multi_gpu.py, run small: on the cpu and on a software driver; and what it notices."""
 
-from __future__ import annotations
-
 import importlib
 import json
 import subprocess

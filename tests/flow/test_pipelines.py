@@ -1,7 +1,5 @@
 """A recording over many inputs: right results, sets that are not overwritten, clear errors."""
 
-from __future__ import annotations
-
 import gc
 import weakref
 

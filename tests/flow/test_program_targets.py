@@ -1,7 +1,5 @@
 """Programs for several targets, of several sources, and for other backends."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Programs: compiled without a device, and loaded once."""
 
-from __future__ import annotations
-
 import gc
 import hashlib
 import json

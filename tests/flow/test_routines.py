@@ -1,7 +1,5 @@
 """Routines: what is bound, what each call gives, and how steps run."""
 
-from __future__ import annotations
-
 import ctypes
 
 import numpy as np

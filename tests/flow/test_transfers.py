@@ -1,7 +1,5 @@
 """Transfers: what they bring, when host arrays may change, and how they fail."""
 
-from __future__ import annotations
-
 import asyncio
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Virtual devices: apart from each other, but for the hardware."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 from weakref import WeakValueDictionary

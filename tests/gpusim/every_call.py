@@ -9,8 +9,6 @@ comes out, in bounded time; a device that is not lost works afterwards, and leav
 native object when it is closed, but for one whose destruction was what failed.
 """
 
-from __future__ import annotations
-
 import faulthandler
 import gc
 import json

@@ -6,8 +6,6 @@ The environment has to be that of `suite_runs.environment` for these backends. T
 cases are the functions of `CASES`; the seed chooses the order of the hops.
 """
 
-from __future__ import annotations
-
 import os
 import random
 import sys

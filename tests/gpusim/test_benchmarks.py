@@ -1,7 +1,5 @@
 """The benchmarks on gpusim: a table of two backends, and peaks beside the driver's pool."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

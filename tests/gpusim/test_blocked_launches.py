@@ -4,8 +4,6 @@ The programs run in gpusim's stepped mode: nothing runs while calls are made, bu
 in each query. The driver aborts where a launch finds its stream full.
 """
 
-from __future__ import annotations
-
 import importlib.util
 import textwrap
 

@@ -1,7 +1,5 @@
 """hardware/captures.py on gpusim, whose driver takes captures as a real one does."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

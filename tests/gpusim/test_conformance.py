@@ -1,7 +1,5 @@
 """The conformance suite on gpusim, by either backend: in free mode, and stepped with some seeds."""
 
-from __future__ import annotations
-
 import importlib.util
 
 import pytest

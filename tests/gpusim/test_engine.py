@@ -1,8 +1,6 @@
 # ruff: noqa: E501 - the programs in strings
 """gpusim's streams, events, contexts, schedules and aborts."""
 
-from __future__ import annotations
-
 import pytest
 from engine_harness import abort, forget_kernels, run
 

@@ -4,8 +4,6 @@
 The expectations are what an H100's driver (580, CUDA 13) answered to the same calls.
 """
 
-from __future__ import annotations
-
 import textwrap
 
 import pytest

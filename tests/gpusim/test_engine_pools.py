@@ -1,8 +1,6 @@
 # ruff: noqa: E501 - the programs in strings
 """gpusim's pools: memory in the order of streams, what may be had again, and what is found out."""
 
-from __future__ import annotations
-
 import textwrap
 
 import pytest

@@ -1,7 +1,5 @@
 """Whatever native call fails: an error of ours comes out, in bounded time, and nothing is left."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

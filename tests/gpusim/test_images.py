@@ -1,7 +1,5 @@
 """Modules of gpusim: what loads, what is found in it, how kernels run and how they fail."""
 
-from __future__ import annotations
-
 import ctypes
 import struct
 import subprocess

@@ -1,7 +1,5 @@
 """Several devices in one process: of one backend, with peer copies, and of three."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -4,8 +4,6 @@ The calls are those of tests/core/support/odd_calls.py, of the classes whose met
 end in the driver; a child process for each.
 """
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """The probe answers on gpusim as it did on a real device, but for what differences.md lists."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """The run-time compiler of gpusim: results, messages, options, and its cache."""
 
-from __future__ import annotations
-
 import ctypes
 import os
 from pathlib import Path

@@ -1,7 +1,5 @@
 """``semaphores=memory`` on gpusim: what is called, what is lost, what is refused; both engines."""
 
-from __future__ import annotations
-
 import importlib.util
 import textwrap
 

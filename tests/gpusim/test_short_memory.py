@@ -1,7 +1,5 @@
 """Random programs of temporaries where the memory of the device ends, with and without its pool."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

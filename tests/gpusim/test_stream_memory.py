@@ -1,7 +1,5 @@
 """Memory in the order of queues, on a device of 64 MiB: the driver's pool and the core's (M3)."""
 
-from __future__ import annotations
-
 import importlib.util
 import textwrap
 

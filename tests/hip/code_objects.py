@@ -1,7 +1,5 @@
 """Make code objects and bundles of them by hand, as AMD's tools lay them out."""
 
-from __future__ import annotations
-
 import struct
 
 

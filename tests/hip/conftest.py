@@ -1,7 +1,5 @@
 """Give the tests of the HIP backend native devices on gpusim's HIP face."""
 
-from __future__ import annotations
-
 import pytest
 import vendors
 from vendors import device, driver, image, open_device, shared, simulator, stream

@@ -1,7 +1,5 @@
 """Put gpusim's HIP face under this process, and hold native devices on it."""
 
-from __future__ import annotations
-
 import ctypes
 import functools
 import hashlib

@@ -1,7 +1,5 @@
 """The kernels that real compilers for AMD GPUs take, and what our loader must find in them."""
 
-from __future__ import annotations
-
 from hal import elf
 from hal._programs.image_tables import read_image_table
 from hal._programs.scanner import read_source

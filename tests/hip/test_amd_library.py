@@ -1,7 +1,5 @@
 """AMD's own runtime library and compiler, on a machine without their devices."""
 
-from __future__ import annotations
-
 import json
 import os
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Devices: what is told of them, two in one process, peers, others' streams and events, times."""
 
-from __future__ import annotations
-
 import ctypes
 
 import pytest

@@ -1,7 +1,5 @@
 """Errors: the table, the last error, statuses and functions that are not known."""
 
-from __future__ import annotations
-
 import pytest
 
 from hal.errors import (

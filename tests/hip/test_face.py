@@ -1,7 +1,5 @@
 """gpusim's HIP face, through hip-python: HIP's own rules, codes and strictness."""
 
-from __future__ import annotations
-
 import gpusim
 import pytest
 from child_processes import run_alone

@@ -1,7 +1,5 @@
 """Graphs: structures as hip-python has them, order, updates, lifetimes."""
 
-from __future__ import annotations
-
 import ctypes
 
 import pytest

@@ -1,7 +1,5 @@
 """Code objects: what their metadata say, which of a bundle is taken, what is refused."""
 
-from __future__ import annotations
-
 import contextlib
 import struct
 

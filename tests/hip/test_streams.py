@@ -1,7 +1,5 @@
 """Streams: fills, copies, launches, notifications, and waiting that holds nobody up."""
 
-from __future__ import annotations
-
 import ctypes
 import threading
 

@@ -1,7 +1,5 @@
 """The dialect is portable: a plain clang compiles our kernels for GPUs of each generation."""
 
-from __future__ import annotations
-
 import functools
 import importlib.util
 import shutil

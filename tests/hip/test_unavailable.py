@@ -1,7 +1,5 @@
 """What is said where there is no bindings, no runtime, no device, or an old runtime."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 

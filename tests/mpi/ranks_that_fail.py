@@ -1,7 +1,5 @@
 """What each rank does in the tests of failures over MPI; prints what it has seen, as JSON."""
 
-from __future__ import annotations
-
 import ctypes
 import json
 import os

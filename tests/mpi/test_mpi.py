@@ -1,7 +1,5 @@
 """Collectives over MPI: several processes of this host, which mpiexec starts (G1 to G4)."""
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import shutil

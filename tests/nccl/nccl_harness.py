@@ -1,7 +1,5 @@
 """Build the fake library, and run programs on it over the software drivers."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

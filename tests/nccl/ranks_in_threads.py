@@ -1,7 +1,5 @@
 """Run the programs of ranks over the fake library: a thread and a software device for each."""
 
-from __future__ import annotations
-
 import ctypes
 import os
 import random

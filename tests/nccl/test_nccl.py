@@ -1,7 +1,5 @@
 """Collectives over a library with NCCL's interface, on the software drivers (G1 to G4)."""
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import os

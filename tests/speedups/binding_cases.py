@@ -1,7 +1,5 @@
 """Cases of the shortcut of executions with new bindings."""
 
-from __future__ import annotations
-
 import gc
 import sys
 

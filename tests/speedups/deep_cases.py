@@ -3,8 +3,6 @@
 They are made with the queue's baton and without the interpreter lock.
 """
 
-from __future__ import annotations
-
 import sys
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Cases of the shortcuts whose driver calls fail."""
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import sys

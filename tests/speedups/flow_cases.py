@@ -1,7 +1,5 @@
 """Cases of the shortcuts for `hal.flow`, on any device."""
 
-from __future__ import annotations
-
 import random
 import sys
 import threading

@@ -4,8 +4,6 @@ On the software driver a Python function of another library's holds up a stream,
 operations and then blocks. Nobody would go on if the call kept the interpreter lock.
 """
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import faulthandler

@@ -1,7 +1,5 @@
 """Cases of operations that stand in line, and are released, on any device."""
 
-from __future__ import annotations
-
 import sys
 import threading
 

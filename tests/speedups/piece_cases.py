@@ -1,7 +1,5 @@
 """Cases of the shortcuts for memory of segments: recent pieces."""
 
-from __future__ import annotations
-
 import gc
 import itertools
 import random

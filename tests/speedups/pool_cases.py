@@ -1,7 +1,5 @@
 """Cases of the shortcuts for memory of the driver's pool."""
 
-from __future__ import annotations
-
 import ctypes
 import gc
 import random

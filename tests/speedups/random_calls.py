@@ -4,8 +4,6 @@ HAL_SPEEDUPS=0 python tests/speedups/random_calls.py DEVICE SEED; `test_same_as_
 compares what is printed with the C extension and without.
 """
 
-from __future__ import annotations
-
 import gc
 import random
 import re

@@ -1,7 +1,5 @@
 """Cases of the objects that are made of those that have ended (`recycle.c`)."""
 
-from __future__ import annotations
-
 import gc
 import subprocess
 import sys

@@ -3,8 +3,6 @@
 They count the driver's calls, and hold up streams by a function on the software driver's threads.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import ctypes

@@ -1,7 +1,5 @@
 """Cases of the C extension's shortcuts, on any device."""
 
-from __future__ import annotations
-
 import copy
 import gc
 import inspect

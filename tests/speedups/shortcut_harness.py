@@ -4,8 +4,6 @@ Each file of cases is a program: HAL_SPEEDUPS=require python tests/speedups/FILE
 Those of `pool_cases.py`, `row_cases.py` and `fault_cases.py` need the software driver.
 """
 
-from __future__ import annotations
-
 import gc
 import sys
 import threading

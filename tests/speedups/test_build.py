@@ -1,7 +1,5 @@
 """The core's C extension: built with the wheel where that is possible, and left out where not."""
 
-from __future__ import annotations
-
 import importlib.util
 import os
 import runpy

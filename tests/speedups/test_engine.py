@@ -1,7 +1,5 @@
 """The import of the C extension, and what is told where there is none."""
 
-from __future__ import annotations
-
 import importlib
 import sysconfig
 import types

@@ -1,7 +1,5 @@
 """Other tests, which run on the plain engine themselves, run once more with the C extension."""
 
-from __future__ import annotations
-
 import faulthandler
 import importlib.util
 import os

@@ -1,7 +1,5 @@
 """Random calls do the same, and raise the same, with the C extension and without."""
 
-from __future__ import annotations
-
 import importlib.util
 import os
 import subprocess

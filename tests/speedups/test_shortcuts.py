@@ -1,7 +1,5 @@
 """The shortcuts of the C extension, on the CPU and on the software driver."""
 
-from __future__ import annotations
-
 import importlib.util
 import os
 import subprocess

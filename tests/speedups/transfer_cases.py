@@ -1,7 +1,5 @@
 """Cases of copies: those that queues submit, and those that the calling thread makes."""
 
-from __future__ import annotations
-
 import gc
 import sys
 import threading

@@ -1,7 +1,5 @@
 """Cases of the shortcuts for waits and for signals of the host, on any device."""
 
-from __future__ import annotations
-
 import sys
 import threading
 from unittest import mock

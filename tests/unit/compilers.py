@@ -1,7 +1,5 @@
 """Which C++ compilers there are."""
 
-from __future__ import annotations
-
 import shutil
 
 import pytest

@@ -1,7 +1,5 @@
 """Pack arguments, and read their bytes as a driver would."""
 
-from __future__ import annotations
-
 import ctypes
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Which values parameters take, and the bytes that kernels get of them."""
 
-from __future__ import annotations
-
 import array
 import enum
 import math

@@ -1,7 +1,5 @@
 """The run on a free-threaded Python says what it lacks, and does not pass silently."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

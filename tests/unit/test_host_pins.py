@@ -1,7 +1,5 @@
 """The table that backends share: what is pinned once, by whom, and until when."""
 
-from __future__ import annotations
-
 import random
 
 import pytest

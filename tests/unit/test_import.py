@@ -1,7 +1,5 @@
 """What `import hal` loads: every module more makes every program start later."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

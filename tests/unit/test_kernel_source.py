@@ -1,7 +1,5 @@
 """Kernels are found where they are, and what is none is not."""
 
-from __future__ import annotations
-
 import contextlib
 import shutil
 import subprocess

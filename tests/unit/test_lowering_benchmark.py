@@ -1,7 +1,5 @@
 """benchmarks/lowering.py runs, writes what it found, and draws the line where it says (C4)."""
 
-from __future__ import annotations
-
 import json
 import runpy
 import subprocess

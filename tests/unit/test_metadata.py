@@ -1,7 +1,5 @@
 """What the members of the workspace say of themselves, and what hal tells users to install."""
 
-from __future__ import annotations
-
 import re
 import tomllib
 from pathlib import Path

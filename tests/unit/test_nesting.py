@@ -1,7 +1,5 @@
 """How deep a word stands in the statements of its function."""
 
-from __future__ import annotations
-
 import pytest
 
 from hal._programs.nesting import nested_words

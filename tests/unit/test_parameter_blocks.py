@@ -1,7 +1,5 @@
 """Blocks of arguments: life, patches, alignment, and what a compiled function gets."""
 
-from __future__ import annotations
-
 import ctypes
 import gc
 import shutil

@@ -1,7 +1,5 @@
 """benchmarks/peak_memory.py runs and writes what it found; its sequences are ordered (M1, M3)."""
 
-from __future__ import annotations
-
 import json
 import runpy
 import subprocess

@@ -1,7 +1,5 @@
 """What the core makes of a request to compile, for every backend."""
 
-from __future__ import annotations
-
 import pytest
 
 from hal.errors import CompilationError, InvalidArgumentError

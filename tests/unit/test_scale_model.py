@@ -1,7 +1,5 @@
 """benchmarks/scale/model.py agrees with closed forms, queues of events, and what was measured."""
 
-from __future__ import annotations
-
 import heapq
 import math
 import runpy

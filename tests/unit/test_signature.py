@@ -1,7 +1,5 @@
 """Signatures as text, and which arguments they take, by place and by name."""
 
-from __future__ import annotations
-
 import copy
 import ctypes
 import pickle

@@ -1,7 +1,5 @@
 """The doorbell at which a host thread sleeps."""
 
-from __future__ import annotations
-
 import threading
 
 from hal._base import sync

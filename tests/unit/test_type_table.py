@@ -1,7 +1,5 @@
 """The table that the compiler makes of kernels, and the marks that kernels have."""
 
-from __future__ import annotations
-
 import ctypes
 import subprocess
 

@@ -1,7 +1,5 @@
 """How much of a backend is the vendor's own: what docs/write-a-backend.md says is counted here."""
 
-from __future__ import annotations
-
 import ast
 import io
 import re

@@ -1,7 +1,5 @@
 """Another library, which captures, beside a backend of ours."""
 
-from __future__ import annotations
-
 import ctypes
 import queue
 import threading

@@ -1,7 +1,5 @@
 """Give tests that hold for CUDA and for HIP native devices of both, on the software drivers."""
 
-from __future__ import annotations
-
 import pytest
 import vendors
 from capture_harness import exchange, other

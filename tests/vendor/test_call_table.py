@@ -1,7 +1,5 @@
 """The call table of CUDA and of HIP: the driver's own functions, with its statuses."""
 
-from __future__ import annotations
-
 import ctypes
 
 import pytest

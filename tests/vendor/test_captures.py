@@ -3,8 +3,6 @@
 gpusim forbids during a capture what CUDA's driver does, which is more than AMD's runtime.
 """
 
-from __future__ import annotations
-
 import ctypes
 
 import numpy as np

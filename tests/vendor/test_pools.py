@@ -1,7 +1,5 @@
 """Pools of memory in the order of streams, and errors of events: alike on CUDA and HIP (M3, O2)."""
 
-from __future__ import annotations
-
 import ctypes
 import threading
 from concurrent.futures import ThreadPoolExecutor

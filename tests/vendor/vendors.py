@@ -1,7 +1,5 @@
 """CUDA's and HIP's backends on their software drivers, and the fixtures of both."""
 
-from __future__ import annotations
-
 import functools
 import importlib
 

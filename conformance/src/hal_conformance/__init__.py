@@ -4,8 +4,6 @@ A backend's vendor needs only `Profile`. ``plugin`` is the pytest plugin,
 ``runner`` runs the suite from a program, ``report`` describes the result.
 """
 
-from __future__ import annotations
-
 from hal_conformance.profile import Profile as Profile
 
 __all__ = ["Profile"]

@@ -5,8 +5,6 @@ values and can take the next, the memory is what it was, the statistics too,
 and a valid call works.
 """
 
-from __future__ import annotations
-
 import ctypes
 import os
 import pathlib

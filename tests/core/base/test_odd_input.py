@@ -5,8 +5,6 @@ process for each of them, since a call may hang or end the process. Afterwards
 the device does its work, and nothing has leaked.
 """
 
-from __future__ import annotations
-
 import inspect
 import json
 

@@ -1,7 +1,5 @@
 """What a process may do: run out of stack or threads, collect garbage, copy, pickle."""
 
-from __future__ import annotations
-
 import copy
 import pickle
 import threading

@@ -1,7 +1,5 @@
 """Programs and images in files: links, pipes and devices are neither replaced nor read for ever."""
 
-from __future__ import annotations
-
 import os
 import stat
 

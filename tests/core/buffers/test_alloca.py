@@ -1,7 +1,5 @@
 """Allocation in the order of a queue: M3."""
 
-from __future__ import annotations
-
 import pytest
 from core_harness import LIMIT
 

@@ -1,7 +1,5 @@
 """Allocation in the order of a queue as it fails, closes, and meets other threads (M3, Q1)."""
 
-from __future__ import annotations
-
 import gc
 import sys
 import threading

@@ -1,7 +1,5 @@
 """bfloat16 outside of kernels: dtypes, fills, signatures, exchange (C1, C5, M2)."""
 
-from __future__ import annotations
-
 import sys
 from types import ModuleType
 

@@ -1,7 +1,5 @@
 """Memory shared with numpy and by the buffer protocol (M2)."""
 
-from __future__ import annotations
-
 import sys
 
 import numpy as np

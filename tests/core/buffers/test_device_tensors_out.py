@@ -4,8 +4,6 @@ The device says of its memory that it is CUDA's; the other library is
 `foreign_library`, whose tensors are numpy arrays that nobody reads on the host.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from core_harness import LIMIT, Running, collect_in_threads

@@ -1,7 +1,5 @@
 """Tensors of other libraries taken as buffers, and those that are refused (M2)."""
 
-from __future__ import annotations
-
 import ctypes
 import gc
 

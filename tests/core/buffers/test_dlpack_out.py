@@ -1,7 +1,5 @@
 """Buffers handed out by DLPack and as CUDA arrays, on the host and of other devices (M2)."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from core_harness import collect_in_threads

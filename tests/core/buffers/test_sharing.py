@@ -1,7 +1,5 @@
 """Buffers and semaphores that several processes open: their tickets, and what is refused (M1)."""
 
-from __future__ import annotations
-
 import copy
 import dataclasses
 import gc

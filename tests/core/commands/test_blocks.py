@@ -1,7 +1,5 @@
 """Executions whose temporaries take several blocks of memory: all of them or none (M3)."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from core_harness import LIMIT, wait_until

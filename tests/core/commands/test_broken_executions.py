@@ -1,7 +1,5 @@
 """Executions that break off part-way, as graphs, as streams and on the host (C4, Q5)."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from core_harness import LIMIT, Latch

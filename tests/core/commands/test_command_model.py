@@ -7,8 +7,6 @@ their edges leave: as the device likes, shuffled, and *latest first*, where a
 proxy of the native device runs each node as early as its edges let it.
 """
 
-from __future__ import annotations
-
 import random
 import time
 from contextlib import ExitStack

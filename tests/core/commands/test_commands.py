@@ -1,7 +1,5 @@
 """What executions leave behind (C1)."""
 
-from __future__ import annotations
-
 import gc
 
 from core_harness import LIMIT

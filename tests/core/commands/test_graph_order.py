@@ -1,7 +1,5 @@
 """The edges of native graphs, whose nodes run as awkwardly as these allow (C1, C2, I8)."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from core_harness import LIMIT

@@ -1,7 +1,5 @@
 """How recordings are run, and their native graphs: made, used again, destroyed (C4, I7)."""
 
-from __future__ import annotations
-
 import gc
 import itertools
 import threading

@@ -3,8 +3,6 @@
 The oracles look at all pairs and all paths, byte by byte.
 """
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import sys

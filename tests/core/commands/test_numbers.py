@@ -1,7 +1,5 @@
 """Slots for scalars and grids: C3, C4, in both ways of running a recording."""
 
-from __future__ import annotations
-
 import ctypes
 
 import numpy as np

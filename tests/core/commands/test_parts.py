@@ -1,7 +1,5 @@
 """Recordings that several queues run: what their executions do (C1, C2)."""
 
-from __future__ import annotations
-
 import functools
 import sys
 

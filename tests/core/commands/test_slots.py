@@ -1,7 +1,5 @@
 """Slots and binding tables: C3, in both ways of running a recording."""
 
-from __future__ import annotations
-
 import ctypes
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Where temporaries of a recording lie: bytes are shared only where the order allows it (M3)."""
 
-from __future__ import annotations
-
 import itertools
 import random
 

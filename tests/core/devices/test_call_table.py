@@ -1,7 +1,5 @@
 """The table of C functions that a device may give the core, checked when the device is opened."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

@@ -1,7 +1,5 @@
 """Q6: close of devices and queues: what it waits for, cancels, gives up and leaves behind."""
 
-from __future__ import annotations
-
 import gc
 import re
 import threading

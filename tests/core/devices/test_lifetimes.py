@@ -1,7 +1,5 @@
 """Lifetimes: Q5 and I4 (what is used is kept), M2 (views never dangle), I7 (nothing is left)."""
 
-from __future__ import annotations
-
 import gc
 import threading
 import tracemalloc

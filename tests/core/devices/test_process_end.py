@@ -1,7 +1,5 @@
 """Q6: the end of the process, and forks: with work in flight, and with nothing to say."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

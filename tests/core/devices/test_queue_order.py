@@ -1,7 +1,5 @@
 """The queues that a device has, and in which order they run operations (Q2, Q3)."""
 
-from __future__ import annotations
-
 import pytest
 from core_harness import LIMIT
 

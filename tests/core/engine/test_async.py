@@ -1,7 +1,5 @@
 """Callbacks and asyncio: S8."""
 
-from __future__ import annotations
-
 import functools
 import gc
 import sys

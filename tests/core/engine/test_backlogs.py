@@ -1,7 +1,5 @@
 """A submission returns at once, whatever it waits for (Q1): backlogs, and what moves them."""
 
-from __future__ import annotations
-
 import threading
 
 from core_harness import LIMIT, Running, Stall

@@ -1,7 +1,5 @@
 """Operations whose issue breaks off part-way, after every single native call (Q5)."""
 
-from __future__ import annotations
-
 import gc
 
 import pytest

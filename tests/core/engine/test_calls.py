@@ -1,7 +1,5 @@
 """Host calls: what they return defers their end (Q4), and their order (Q2)."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import threading

@@ -1,7 +1,5 @@
 """Submissions that their user cancels: what is left of them, and of awaits that cancel them."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import sys

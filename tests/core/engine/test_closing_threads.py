@@ -5,8 +5,6 @@ operation ends, one that is done comes after all that it waited for, and its byt
 Without the interpreter lock these find what leans on it; ``HAL_SEEDS`` tries that many hundreds.
 """
 
-from __future__ import annotations
-
 import os
 import random
 import threading

@@ -4,8 +4,6 @@ The other library is `foreign_library`: it makes native calls of its own on the
 device under the probe.
 """
 
-from __future__ import annotations
-
 import gc
 import threading
 import weakref

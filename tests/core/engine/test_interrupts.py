@@ -1,7 +1,5 @@
 """Ctrl-C: in waits, in close and at any moment of a loop; nothing hangs, no lock stays taken."""
 
-from __future__ import annotations
-
 import ast
 import dis
 import itertools

@@ -1,7 +1,5 @@
 """Work that fails on the device, and lost devices: who sees it, and what goes on (S5)."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import threading

@@ -1,7 +1,5 @@
 """Events that are numbers in pinned memory (``semaphores=memory``), on streams made for a test."""
 
-from __future__ import annotations
-
 import ctypes
 import itertools
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """What breaks a call off is put right by whoever comes next, and by nobody else (O3, I5)."""
 
-from __future__ import annotations
-
 import gc
 import sys
 import weakref

@@ -1,7 +1,5 @@
 """Steps: what a call that was broken off leaves in one does not change the thread's next call."""
 
-from __future__ import annotations
-
 import threading
 
 import pytest

@@ -1,7 +1,5 @@
 """Submissions: the handle of one operation, and nothing but it."""
 
-from __future__ import annotations
-
 import pytest
 from core_harness import LIMIT
 

@@ -1,7 +1,5 @@
 """Threads that submit at once: each counts, and the sum of all is known (Q1, S7)."""
 
-from __future__ import annotations
-
 import random
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The threads that hal starts: how many, and what happens when the system starts no more."""
 
-from __future__ import annotations
-
 import threading
 
 import pytest

@@ -1,7 +1,5 @@
 """Times on native streams: `Queue.timestamp` and `Timestamp.seconds_since` (Q4)."""
 
-from __future__ import annotations
-
 import gc
 
 import pytest

@@ -1,7 +1,5 @@
 """Operations that wait for what is submitted or signalled later, across queues (S2, S3, S7)."""
 
-from __future__ import annotations
-
 from core_harness import LIMIT, Running, Stall, queues_of
 
 import hal

@@ -1,7 +1,5 @@
 """What a time-out tells of that which it waited for (S9)."""
 
-from __future__ import annotations
-
 import pytest
 from core_harness import LIMIT, count_holds
 

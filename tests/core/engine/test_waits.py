@@ -1,7 +1,5 @@
 """Waiting on the host: S6 (all, any, time-outs), and what S8 leaves."""
 
-from __future__ import annotations
-
 import gc
 import math
 import queue

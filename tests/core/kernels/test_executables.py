@@ -1,7 +1,5 @@
 """Executables: where signatures come from, defaults of a dispatch, variables, images (C5)."""
 
-from __future__ import annotations
-
 import gc
 import struct
 

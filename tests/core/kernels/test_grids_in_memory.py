@@ -1,7 +1,5 @@
 """Grids that are read from memory when a kernel is launched (C1, C4)."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from core_harness import LIMIT

@@ -1,7 +1,5 @@
 """Kernels: C4's empty grids, C5's typed arguments, and the life of executables."""
 
-from __future__ import annotations
-
 import gc
 
 import numpy as np

@@ -1,7 +1,5 @@
 """How many blocks of a kernel fit on a compute unit: `Kernel.occupancy` (C5)."""
 
-from __future__ import annotations
-
 import pytest
 
 from hal.errors import ClosedError, UnimplementedError

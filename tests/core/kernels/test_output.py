@@ -1,7 +1,5 @@
 """What kernels print and trace comes back with the run, and is bounded (C5)."""
 
-from __future__ import annotations
-
 import ctypes
 import itertools
 

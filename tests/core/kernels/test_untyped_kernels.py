@@ -1,7 +1,5 @@
 """Kernels of images that tell nothing of their parameters but the sizes (C5)."""
 
-from __future__ import annotations
-
 import struct
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The caching allocator: M1, and what finalisers leave to it (I10)."""
 
-from __future__ import annotations
-
 import gc
 import itertools
 import random

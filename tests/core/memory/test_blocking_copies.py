@@ -1,7 +1,5 @@
 """Calls that block by themselves copy on the calling thread: M1, M2, M3, S5, S6, Q6, O3."""
 
-from __future__ import annotations
-
 import contextlib
 import gc
 import itertools

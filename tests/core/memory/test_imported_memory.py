@@ -1,7 +1,5 @@
 """Host memory that buffers use in place (M1)."""
 
-from __future__ import annotations
-
 import gc
 import threading
 import weakref

@@ -1,7 +1,5 @@
 """Memory: allocated, uploaded, mapped, run out of, and counted (M1, M2)."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from core_harness import LIMIT

@@ -1,7 +1,5 @@
 """Random programs of temporaries whose native allocations fail (M3, M1)."""
 
-from __future__ import annotations
-
 import gc
 import random
 

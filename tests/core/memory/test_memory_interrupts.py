@@ -1,7 +1,5 @@
 """What breaks calls off loses no memory of `Queue.alloca`, and gives none out twice (M3, O3)."""
 
-from __future__ import annotations
-
 import gc
 import itertools
 import sys

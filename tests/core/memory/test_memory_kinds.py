@@ -1,7 +1,5 @@
 """What kinds of memory there are (M1)."""
 
-from __future__ import annotations
-
 import pytest
 
 import hal

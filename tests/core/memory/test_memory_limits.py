@@ -1,7 +1,5 @@
 """What the allocator keeps at the most, and what it does as memory runs out (M1)."""
 
-from __future__ import annotations
-
 import contextlib
 import threading
 from collections import deque

@@ -1,7 +1,5 @@
 """How much work thousands of allocas make: counted, not timed (M3)."""
 
-from __future__ import annotations
-
 import threading
 from collections import Counter
 

@@ -4,8 +4,6 @@ Q5 and Q6 across devices: what one uses of another lives until then, and closing
 the owner of the memory cancels what was not issued and waits for what was.
 """
 
-from __future__ import annotations
-
 import gc
 import threading
 

@@ -1,7 +1,5 @@
 """The pool that the core's tests have in place of a driver's: what it gives out and finds."""
 
-from __future__ import annotations
-
 import pytest
 from core_harness import Latch, open_native
 from native_probe import Probe

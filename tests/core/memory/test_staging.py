@@ -1,7 +1,5 @@
 """The pinned staging ring, for devices whose copies of ordinary memory block: M1, Q1."""
 
-from __future__ import annotations
-
 import gc
 import threading
 

@@ -1,7 +1,5 @@
 """The staging ring when native calls fail, devices are lost or close (M1, S5, Q6)."""
 
-from __future__ import annotations
-
 import threading
 
 import numpy as np

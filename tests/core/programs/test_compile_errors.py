@@ -1,7 +1,5 @@
 """What a compiler refuses is one error at the user's line, in the words of the dialect (C5)."""
 
-from __future__ import annotations
-
 import os
 import pathlib
 import re

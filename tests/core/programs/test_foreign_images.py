@@ -1,7 +1,5 @@
 """Images that other compilers made become programs: what they say, and what the user adds (C5)."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import pickle

@@ -1,7 +1,5 @@
 """Build an image that tells nothing of its kernels, as another compiler would."""
 
-from __future__ import annotations
-
 import subprocess
 from importlib import resources
 

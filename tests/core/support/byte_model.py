@@ -9,8 +9,6 @@ Commands are carried out one after another, which is right for any program in
 which no two commands race: `races` says which do, from barriers and events.
 """
 
-from __future__ import annotations
-
 import math
 
 __all__ = ["accesses", "describe", "horizons", "meet", "meets_itself", "races", "run"]

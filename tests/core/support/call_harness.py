@@ -1,7 +1,5 @@
 """Return things from host calls, and wait until calls have been deferred by them."""
 
-from __future__ import annotations
-
 import pytest
 from core_harness import wait_until
 

@@ -1,7 +1,5 @@
 """Write random command buffers in which no two commands race."""
 
-from __future__ import annotations
-
 import random
 
 import byte_model

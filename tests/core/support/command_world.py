@@ -1,7 +1,5 @@
 """Devices, kernels and memory on which random command buffers run."""
 
-from __future__ import annotations
-
 import random
 from contextlib import nullcontext
 

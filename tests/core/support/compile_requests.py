@@ -1,7 +1,5 @@
 """Requests to compile, as the core makes them for a native device, and their images."""
 
-from __future__ import annotations
-
 import importlib
 
 from hal._programs.scanner import read_source

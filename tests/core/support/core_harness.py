@@ -1,7 +1,5 @@
 """What most tests of the core need: a limit, a native driver, a latch, threads, queues."""
 
-from __future__ import annotations
-
 import ctypes
 import functools
 import os

@@ -1,7 +1,5 @@
 """Damage bytes, the same for the same seed."""
 
-from __future__ import annotations
-
 import random
 
 

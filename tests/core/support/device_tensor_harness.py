@@ -1,7 +1,5 @@
 """Devices whose memory is said to be CUDA's, and tensors of another library there."""
 
-from __future__ import annotations
-
 import numpy as np
 from core_harness import Latch
 from interop_harness import Producer, memory_of

@@ -1,7 +1,5 @@
 """Help tests of streams of other libraries."""
 
-from __future__ import annotations
-
 import numpy as np
 
 SIZE = 64

@@ -1,7 +1,5 @@
 """Watch what a device has to do with other devices, with clocks, and with others' streams."""
 
-from __future__ import annotations
-
 from pool_probe import ORDER
 
 __all__ = ["ExternalCalls"]

@@ -1,7 +1,5 @@
 """Inject errors, and check how operations have failed."""
 
-from __future__ import annotations
-
 import pytest
 from core_harness import LIMIT
 

@@ -1,7 +1,5 @@
 """Help tests of files: bytes to move, and how operations have failed."""
 
-from __future__ import annotations
-
 import random
 
 import pytest

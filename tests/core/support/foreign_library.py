@@ -1,7 +1,5 @@
 """Another library on the same device: with streams, events and memory of its own."""
 
-from __future__ import annotations
-
 from core_harness import SEM_WAIT, Latch
 
 __all__ = ["Event", "Library", "Stream"]

@@ -1,7 +1,5 @@
 """Read and make tensors as the DLPack standard lays them out, and wait for what was dropped."""
 
-from __future__ import annotations
-
 import ctypes
 import gc
 import threading

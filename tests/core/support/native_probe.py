@@ -1,7 +1,5 @@
 """Watch, hold up and break the native calls that the core makes."""
 
-from __future__ import annotations
-
 import threading
 import traceback
 import weakref

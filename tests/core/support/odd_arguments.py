@@ -1,7 +1,5 @@
 """What each parameter of the public interface rightly takes, by its name."""
 
-from __future__ import annotations
-
 import numpy as np
 from odd_values import OddError
 from odd_world import SOURCE

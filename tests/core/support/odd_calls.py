@@ -4,8 +4,6 @@ A new method is covered by itself. A parameter whose name is not in
 `odd_arguments.GOOD` has to be put there, unless it can be left out.
 """
 
-from __future__ import annotations
-
 import contextlib
 import enum
 import faulthandler

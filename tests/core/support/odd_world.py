@@ -1,7 +1,5 @@
 """One of everything that a program has, for calls with odd arguments."""
 
-from __future__ import annotations
-
 import contextlib
 
 import numpy as np

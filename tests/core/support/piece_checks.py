@@ -1,7 +1,5 @@
 """Look whether the books of the pools that the core keeps are right."""
 
-from __future__ import annotations
-
 
 def check_pieces(device):
     """Fail unless the pieces of all segments lie one beside the other."""

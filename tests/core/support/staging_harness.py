@@ -1,7 +1,5 @@
 """Sizes and contents for tests of the staging ring."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from hal._transfers.transfers import SMALL

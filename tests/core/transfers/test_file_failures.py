@@ -1,7 +1,5 @@
 """What goes wrong with files, what is refused of them, and what close does (Q4, Q6)."""
 
-from __future__ import annotations
-
 import errno
 import os
 import threading

@@ -3,8 +3,6 @@
 What the bytes must be is said by plain Python file objects and bytearrays.
 """
 
-from __future__ import annotations
-
 import errno
 import os
 import random

@@ -3,8 +3,6 @@
 The probe reports each native one on a submitting thread, in a graph too.
 """
 
-from __future__ import annotations
-
 import threading
 
 import pytest

@@ -1,7 +1,5 @@
 """Every operation of a queue does what it says (Q4)."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

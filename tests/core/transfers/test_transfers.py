@@ -1,7 +1,5 @@
 """Fills and copies of every size and place, checked against numpy: M1, C1, Q4."""
 
-from __future__ import annotations
-
 import random
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Explore, search or replay cases from the command line; see tests/schedules/README.md."""
 
-from __future__ import annotations
-
 import argparse
 import sys
 

@@ -6,8 +6,6 @@ domains (whose devices cannot wait for each other's events), unordered, or of a
 device that takes one operation at a time.
 """
 
-from __future__ import annotations
-
 import random
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Find a case by its name."""
 
-from __future__ import annotations
-
 import functools
 
 from schedlab.cases import programs, random_program

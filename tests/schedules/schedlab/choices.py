@@ -1,7 +1,5 @@
 """What a schedule is in writing, and the errors that a run of one ends with."""
 
-from __future__ import annotations
-
 
 class ScheduleError(AssertionError):
     """Report a broken rule, with the choices that lead to it."""

@@ -1,7 +1,5 @@
 """What is kept of a run: choices, its failure, a readable trace, and fingerprints."""
 
-from __future__ import annotations
-
 import sys
 import traceback
 

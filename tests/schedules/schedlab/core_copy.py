@@ -1,7 +1,5 @@
 """Hold one private copy of the core: watch it, and reset it between runs."""
 
-from __future__ import annotations
-
 import atexit
 import collections
 import enum

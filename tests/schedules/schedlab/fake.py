@@ -1,7 +1,5 @@
 """A fake vendor's driver and devices: real rules, lazy completion, faults on request."""
 
-from __future__ import annotations
-
 import functools
 from types import SimpleNamespace
 

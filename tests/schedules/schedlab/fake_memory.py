@@ -1,7 +1,5 @@
 """The memory of a fake device: its own, the host's, and what streams allocate."""
 
-from __future__ import annotations
-
 import ctypes
 
 from schedlab.native_objects import Allocation, Item

@@ -1,7 +1,5 @@
 """The streams and events of a fake device."""
 
-from __future__ import annotations
-
 from schedlab import sync
 from schedlab.native_objects import Event, Item, Record, Stream
 

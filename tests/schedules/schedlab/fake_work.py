@@ -1,7 +1,5 @@
 """The work of a fake device: fills, copies, and graphs of these."""
 
-from __future__ import annotations
-
 from schedlab.native_objects import Graph, Item
 
 

@@ -5,8 +5,6 @@ operation ends once, what is done has run, what is not done has failed its
 signals, nobody hangs, other contexts are spared, and a close leaves nothing.
 """
 
-from __future__ import annotations
-
 import functools
 import random
 import weakref

@@ -1,7 +1,5 @@
 """Cases of memory that is allocated in a queue's order, and of copies through the staging ring."""
 
-from __future__ import annotations
-
 import functools
 
 import numpy as np

@@ -5,8 +5,6 @@ issue of an operation, the retirement of one. It walks every order of them and
 collects every final outcome. What the core does in any schedule must be one.
 """
 
-from __future__ import annotations
-
 import functools
 
 from schedlab.programs import SCRATCH

@@ -1,7 +1,5 @@
 """What lies in a fake device: streams and their items, events, memory, graphs."""
 
-from __future__ import annotations
-
 from schedlab.threads import Cell, Thread
 
 

@@ -1,7 +1,5 @@
 """Cases of recordings whose parts run on several queues, of two devices."""
 
-from __future__ import annotations
-
 from schedlab.memory import content
 from schedlab.programs import QueueSpec
 from schedlab.small import SmallCase, expect, program_of, run_threads

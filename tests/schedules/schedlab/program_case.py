@@ -7,8 +7,6 @@ is quiet; no wake-up came only from a safety net; nothing is left registered;
 after a close no native handle is alive (I7). The fake device checks its own rules.
 """
 
-from __future__ import annotations
-
 import functools
 
 from schedlab.loader import load_core

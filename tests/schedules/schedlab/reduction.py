@@ -8,8 +8,6 @@ and comes back to try the other order (Flanagan and Godefroid 2005); sleep sets
 (Godefroid 1996) keep it from trying the same twice.
 """
 
-from __future__ import annotations
-
 from schedlab.choices import NondeterminismError, encode
 
 

@@ -4,8 +4,6 @@ One operation fails of it, or none where the core can do without the call; what 
 that one fails with it, and whatever else was submitted ends well, with the right bytes.
 """
 
-from __future__ import annotations
-
 import functools
 
 from schedlab.programs import Op, QueueSpec

@@ -8,8 +8,6 @@ each point where more than one continuation exists the strategy picks one by
 number; the numbers are the whole schedule, and replay it.
 """
 
-from __future__ import annotations
-
 import contextlib
 import traceback
 

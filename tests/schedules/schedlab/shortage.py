@@ -1,7 +1,5 @@
 """Cases of allocas on a device that is short of memory: by hand, without a model."""
 
-from __future__ import annotations
-
 import functools
 
 from schedlab.memory import ASYNC

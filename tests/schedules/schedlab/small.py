@@ -1,7 +1,5 @@
 """Run cases that are written by hand, where the model does not know what the threads do."""
 
-from __future__ import annotations
-
 from schedlab.loader import load_core
 from schedlab.program_case import check_saved
 from schedlab.programs import Program, QueueSpec

@@ -1,7 +1,5 @@
 """Bring the modules, classes and objects of a copy of the core back to a former state."""
 
-from __future__ import annotations
-
 import collections
 import enum
 import itertools

@@ -1,7 +1,5 @@
 """The names of ``hal/_base/sync.py``; they act on the scheduler that is running (`ACTIVE`)."""
 
-from __future__ import annotations
-
 import itertools
 import math
 import traceback

@@ -1,7 +1,5 @@
 """Logical threads, their ends, and the numbers of what they share."""
 
-from __future__ import annotations
-
 _serial = 0
 
 

@@ -1,7 +1,5 @@
 """Attributes and containers of the core that note who touches them."""
 
-from __future__ import annotations
-
 import collections
 
 from schedlab import sync

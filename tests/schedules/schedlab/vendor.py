@@ -7,8 +7,6 @@ order of these answers. So a schedule covers every completion time that makes a
 difference, and a missing dependency shows as wrong bytes.
 """
 
-from __future__ import annotations
-
 import ctypes
 import traceback
 

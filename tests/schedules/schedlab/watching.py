@@ -1,7 +1,5 @@
 """Compare the core with what the device has done, while a program runs."""
 
-from __future__ import annotations
-
 from schedlab import sync
 
 

@@ -1,7 +1,5 @@
 """What a program runs on: a private copy of the core over fake devices, and its actions."""
 
-from __future__ import annotations
-
 from schedlab.fake import classes
 from schedlab.programs import SCRATCH
 from schedlab.vendor import Vendor

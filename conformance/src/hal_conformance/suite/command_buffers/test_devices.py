@@ -1,7 +1,5 @@
 """Recordings that use two devices of one driver (C1): the feature ``peer_access``."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """One-shot recordings: executed once, and not used up by an execution that is refused (C1)."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Several devices of one driver (Q4, Q5, Q6): the feature ``peer_access``."""
 
-from __future__ import annotations
-
 import gc
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Executables on every device: with the feature ``compile`` or without (C5)."""
 
-from __future__ import annotations
-
 import pytest
 
 import hal

@@ -1,7 +1,5 @@
 """Propagation: a failure reaches what depends on it, whole, and nothing else (S5)."""
 
-from __future__ import annotations
-
 import threading
 from functools import partial
 

@@ -1,7 +1,5 @@
 """A merge buffer brings one buffer at a time, and is written again when it was read."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 import numpy as np

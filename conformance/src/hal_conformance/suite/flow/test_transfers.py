@@ -1,7 +1,5 @@
 """Transfers: host to device, back, and between devices."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Virtual devices are isolated from each other."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -2,8 +2,6 @@
 
 # ruff: noqa: E501 - the lines are the generator's
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """How many blocks of a kernel a compute unit holds (C5): the feature ``occupancy``."""
 
-from __future__ import annotations
-
 import pytest
 
 from hal.errors import ArgumentTypeError, InvalidArgumentError, UnimplementedError

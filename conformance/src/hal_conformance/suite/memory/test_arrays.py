@@ -1,7 +1,5 @@
 """Arrays: buffers made with a shape and a value, and their parts along the first axis (M1, M2)."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """What alloca and dealloca refuse, each with an error of its own (M3)."""
 
-from __future__ import annotations
-
 import pytest
 
 from hal.errors import ClosedError, InvalidArgumentError, OperationError, OutOfMemoryError

@@ -1,7 +1,5 @@
 """Giving memory back in the order of a queue: dealloca (M3, M2)."""
 
-from __future__ import annotations
-
 import gc
 
 import numpy as np

@@ -1,7 +1,5 @@
 """What an alloca that finds no memory holds up, and what lets it go on (M3)."""
 
-from __future__ import annotations
-
 import gc
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Allocas that find no memory wait in their queue for what others give back (M3, M1)."""
 
-from __future__ import annotations
-
 import threading
 
 import numpy as np

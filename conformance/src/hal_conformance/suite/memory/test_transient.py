@@ -1,7 +1,5 @@
 """Recordings over memory that is allocated in the order of their queue (M3, C3)."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

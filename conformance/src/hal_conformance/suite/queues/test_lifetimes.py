@@ -1,7 +1,5 @@
 """Lifetimes: what a submission uses lives until it has ended, and no longer (Q5)."""
 
-from __future__ import annotations
-
 import gc
 import threading
 import weakref

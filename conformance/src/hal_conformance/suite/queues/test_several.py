@@ -1,7 +1,5 @@
 """Several queues: three that every device has, and more on request, each on its own (Q3)."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

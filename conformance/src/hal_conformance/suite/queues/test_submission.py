@@ -1,7 +1,5 @@
 """Submission: it returns at once, whatever it waits for, and its handle tells its state (Q1)."""
 
-from __future__ import annotations
-
 import threading
 from functools import partial
 

@@ -1,7 +1,5 @@
 """Times on the device's own clock (Q4): the feature ``timestamps``."""
 
-from __future__ import annotations
-
 import itertools
 import time
 

@@ -1,7 +1,5 @@
 """Directions: host and queue wait and signal in every combination and any order (S2)."""
 
-from __future__ import annotations
-
 import threading
 from functools import partial
 

@@ -1,7 +1,5 @@
 """Fences: immutable sets of timepoints, waited for together (S6)."""
 
-from __future__ import annotations
-
 import pytest
 
 import hal

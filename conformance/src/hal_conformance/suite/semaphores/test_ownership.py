@@ -1,7 +1,5 @@
 """Ownership: a semaphore belongs to no device and outlives them all (S3)."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

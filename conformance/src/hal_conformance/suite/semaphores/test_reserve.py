@@ -1,7 +1,5 @@
 """Reservation: who may signal which value is decided once, at the signal or the issue (S1)."""
 
-from __future__ import annotations
-
 import threading
 
 import pytest

@@ -1,7 +1,5 @@
 """Values: a semaphore's value only rises, by any amount, within 0 to 2**63 - 1 (S1)."""
 
-from __future__ import annotations
-
 import pytest
 
 import hal
