@@ -208,15 +208,14 @@ class InstancePool:
 
     def add(self, instance: Instance) -> None:
         """Keep a new instance for later executions, and drop broken ones."""
+        # No loop under a lock ends with an `if`: Python 3.12 would leave the lock taken at a Ctrl-C.
         with self._lock:
-            whole = [each for each in self._instances if not each.broken]
-            self._instances = (*whole, instance)
+            self._instances = (*filter(lambda each: not each.broken, self._instances), instance)
 
     def trim(self) -> None:
         """Release instances that nothing runs."""
         with self._lock:  # their finalisers do not take it
-            leased = [each for each in self._instances if each.lease() is not None]
-            self._instances = tuple(leased)
+            self._instances = tuple(filter(lambda each: each.lease() is not None, self._instances))
 
     def _is_asked(self, stream: int) -> bool:
         """Return whether an instance of a stream asks for one more, and end that."""
