@@ -208,7 +208,7 @@ class InstancePool:
 
     def add(self, instance: Instance) -> None:
         """Keep a new instance for later executions, and drop broken ones."""
-        # No loop under a lock ends with an `if`: Python 3.12 would leave the lock taken at a Ctrl-C.
+        # No loop under a lock ends with an `if`: Python 3.12 might leave it taken at a Ctrl-C.
         with self._lock:
             self._instances = (*filter(lambda each: not each.broken, self._instances), instance)
 
