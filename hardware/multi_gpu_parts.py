@@ -122,13 +122,7 @@ def _large(devices: Sequence[hal.Device], found: Findings) -> None:
         with Flow(*devices[:2], peers=peers) as flow:
             right = _arrives(flow, data, *devices[:2])
             found.expect(right, f"{way}: {LARGE} bytes arrive changed")
-            found.row(
-                way=f"{way}, {LARGE} bytes",
-                source="0",
-                target="1",
-                sizes=1,
-                right=right,
-            )
+            found.row(way=f"{way}, {LARGE} bytes", source="0", target="1", sizes=1, right=right)
 
 
 def _arrives(flow: Flow, data: np.ndarray, source: hal.Device, target: hal.Device) -> bool:

@@ -100,11 +100,7 @@ def together(commands, environments=None, limit=LIMIT, statuses=None):
     environments = environments or [environment()] * len(commands)
     running = [
         subprocess.Popen(
-            [*map(str, command)],
-            env=env,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
+            [*map(str, command)], env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         )
         for command, env in zip(commands, environments, strict=True)
     ]

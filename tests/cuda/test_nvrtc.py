@@ -80,12 +80,7 @@ extern "C" __global__ void prototype(int *out) { out[0] = 1; }
 
 def nvrtc(tmp_path, source, **environment):
     path = os.environ.get("LD_LIBRARY_PATH", "")
-    done = run_alone(
-        tmp_path,
-        PROGRAM + source,
-        LD_LIBRARY_PATH=path,
-        **environment,
-    )
+    done = run_alone(tmp_path, PROGRAM + source, LD_LIBRARY_PATH=path, **environment)
     if done.stderr.startswith("no NVRTC"):
         pytest.skip("NVRTC is not installed: pip install nvidia-cuda-nvrtc")
     assert done.returncode == 0, done.stderr

@@ -55,11 +55,7 @@ def test_without_a_device(tmp_path):
 
 @pytest.mark.parametrize("code", [34, 803, 999])
 def test_a_driver_that_does_not_start(tmp_path, code):
-    done = run_alone(
-        tmp_path,
-        TELL,
-        **gpusim.environment(fail=f"cuInit:1:{code},cuInit:2:{code}"),
-    )
+    done = run_alone(tmp_path, TELL, **gpusim.environment(fail=f"cuInit:1:{code},cuInit:2:{code}"))
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("unavailable | ")
     assert "cuInit failed with CUDA_ERROR_" in done.stdout

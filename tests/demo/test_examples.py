@@ -21,11 +21,7 @@ TIME_LIMIT = 300
 
 def run(*command: str) -> str:
     result = subprocess.run(
-        [sys.executable, *command],
-        capture_output=True,
-        text=True,
-        timeout=TIME_LIMIT,
-        check=False,
+        [sys.executable, *command], capture_output=True, text=True, timeout=TIME_LIMIT, check=False
     )
     assert result.returncode == 0, result.stdout + result.stderr
     return result.stdout

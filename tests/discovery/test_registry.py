@@ -397,8 +397,7 @@ def test_specifications_of_the_wrong_type(plugins):
 
 
 @pytest.mark.parametrize(
-    ("count", "message"),
-    [(1, "has 1 device: one:0"), (2, "has 2 devices: one:0, one:1")],
+    ("count", "message"), [(1, "has 1 device: one:0"), (2, "has 2 devices: one:0, one:1")]
 )
 def test_an_index_out_of_range(plugins, count, message):
     plugins.add_backend("one", uuids=[f"FAKE-{number}" for number in range(count)])
@@ -415,14 +414,8 @@ def test_a_backend_without_devices(plugins):
 @pytest.mark.parametrize(
     ("spec", "message"),
     [
-        (
-            "cuda",
-            "asked for 'cuda'; installed: one; in a clone of hal: pip install ./hal_cuda",
-        ),
-        (
-            "hip:1",
-            "asked for 'hip'; installed: one; in a clone of hal: pip install ./hal_hip",
-        ),
+        ("cuda", "asked for 'cuda'; installed: one; in a clone of hal: pip install ./hal_cuda"),
+        ("hip:1", "asked for 'hip'; installed: one; in a clone of hal: pip install ./hal_hip"),
         ("vulkan", "asked for 'vulkan'; installed: one"),
         ("onne", "asked for 'onne'; installed: one; did you mean 'one'?"),
         ("CUDA", "asked for 'CUDA'; installed: one; did you mean 'cuda'?"),
@@ -447,8 +440,7 @@ def test_a_name_that_is_not_installed_opens_no_driver(plugins):
 
 def test_nothing_installed_at_all(plugins):
     with pytest.raises(
-        BackendNotFoundError,
-        match="no backend at all; in a clone of hal: pip inst",
+        BackendNotFoundError, match="no backend at all; in a clone of hal: pip inst"
     ):
         plugins.registry().resolve("acme", {})
 

@@ -52,8 +52,7 @@ def test_who_may_do_what(modes, program, flow, device, name):
         "copy from": lambda: flow.copy(modes[name], modes["out"]).wait(LIMIT),
         "copy to": lambda: flow.copy(modes["x"], modes[name]).wait(LIMIT),
         "kernel reads": lambda: both(
-            lambda: modes.link(program, step("add", x=name, y="out")),
-            lambda: dispatch(name, "out"),
+            lambda: modes.link(program, step("add", x=name, y="out")), lambda: dispatch(name, "out")
         ),
         "kernel writes": lambda: both(
             lambda: modes.link(program, step("add", y=name)), lambda: dispatch("x", name)

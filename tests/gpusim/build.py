@@ -95,9 +95,7 @@ def _digest(command: list[str], flags: tuple[str, ...], libraries: tuple[str, ..
 
 
 def build(
-    folder: str | Path,
-    flags: tuple[str, ...] = (),
-    libraries: tuple[str, ...] = CUDA,
+    folder: str | Path, flags: tuple[str, ...] = (), libraries: tuple[str, ...] = CUDA
 ) -> Path:
     """Build `libraries` into a folder below `folder`, and return that folder.
 

@@ -322,13 +322,7 @@ def main() -> int:
     parser.add_argument("--plain", action="store_true", help="without the C extension")
     given, rest = parser.parse_known_args()
     run = Run(
-        given.backend,
-        given.mode,
-        given.seed,
-        given.programs,
-        given.own,
-        given.plain,
-        given.memory,
+        given.backend, given.mode, given.seed, given.programs, given.own, given.plain, given.memory
     )
     outcome = perform(run, rest, seconds=given.seconds or None)
     sys.stdout.write(f"{outcome.output}\n{outcome.seconds:.1f} s\n")

@@ -91,10 +91,7 @@ def test_macros_and_options_reach_the_compiler_c5(device, tmp_path):
     (tmp_path / "value.h").write_text("#define VALUE 1\n")
     source = '#include "value.h"\n__global__ void k(int *p) { static_assert(VALUE + A + B == 6); }'
     asked = request(
-        source,
-        defines={"A": "2"},
-        options=("-DB=3", "-O1"),
-        include_directories=(str(tmp_path),),
+        source, defines={"A": "2"}, options=("-DB=3", "-O1"), include_directories=(str(tmp_path),)
     )
     image = compiled(device, asked)
     assert image.startswith(b"\x7fELF")

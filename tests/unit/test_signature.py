@@ -271,10 +271,7 @@ def test_resolver_is_asked_once_by_name_and_its_error_passes():
         ((), "got 0 (missing: a, x, n)"),
         ((1.0, BUFFER, 1, 2, 3), "got 5 (not in the signature: argument 4, argument 5)"),
         ({"a": 1.0, "x": BUFFER}, "got 2 (missing: n)"),
-        (
-            {"a": 1.0, "x": BUFFER, "m": 1, 7: 2},
-            "got 4 (missing: n; not in the signature: 'm', 7)",
-        ),
+        ({"a": 1.0, "x": BUFFER, "m": 1, 7: 2}, "got 4 (missing: n; not in the signature: 'm', 7)"),
         ({"a": 1.0, "x": BUFFER, "n": 1, "m": 1}, "got 4 (not in the signature: 'm')"),
         ({}, "got 0 (missing: a, x, n)"),
     ],

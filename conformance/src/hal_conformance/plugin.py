@@ -43,10 +43,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="how command buffers are lowered (the device parameter command_buffer)",
     )
     group.addoption(
-        "--hal-note",
-        metavar="TEXT",
-        default="",
-        help="a line for the report about where it ran",
+        "--hal-note", metavar="TEXT", default="", help="a line for the report about where it ran"
     )
     # For the suite's own processes: where to report progress, and whether this is the
     # process of a destructive test.

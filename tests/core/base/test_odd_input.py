@@ -21,11 +21,7 @@ LIMIT = 300.0
 @pytest.mark.parametrize("batch", BATCHES)
 def test_odd_arguments_are_taken_or_refused_with_an_error_of_ours(tmp_path, monkeypatch, batch):
     monkeypatch.chdir(tmp_path)  # whatever is taken for a path
-    result = run_python(
-        tmp_path,
-        f"import odd_calls; odd_calls.main({batch!r})",
-        timeout=LIMIT,
-    )
+    result = run_python(tmp_path, f"import odd_calls; odd_calls.main({batch!r})", timeout=LIMIT)
     assert result.returncode == 0, result.stdout[-2000:] + result.stderr[-4000:]
     found = [json.loads(line) for line in result.stdout.splitlines()]
     assert found[:-1] == []

@@ -91,10 +91,9 @@ def test_an_error_names_the_command_c4(open_probe, mode):
         commands.fill(commands.slots[0], 4, offset=12, size=4, name="last")
     device.queue.execute(commands, bindings=tables[0]).wait(LIMIT)
     # A refused update would be no failure.
-    call, kind = {
-        "stream": ("fill", OperationError),
-        "graph": ("update_graph", OutOfMemoryError),
-    }[mode]
+    call, kind = {"stream": ("fill", OperationError), "graph": ("update_graph", OutOfMemoryError)}[
+        mode
+    ]
     for number, words in (
         (1, "command 0 of 4, fill: injected"),
         (2, "command 1 of 4, fill 'frame/blur/rows': injected"),

@@ -308,8 +308,7 @@ def closed(order):
 
 steps = st.lists(
     st.one_of(
-        st.tuples(st.integers(0, 3), commands),
-        st.sampled_from(["barrier", "signal", "wait"]),
+        st.tuples(st.integers(0, 3), commands), st.sampled_from(["barrier", "signal", "wait"])
     ),
     max_size=24,
 )

@@ -57,10 +57,7 @@ REFUSED = {
         'extern "C" __global__ void exp(int *p) {}',
         "m.cu:1: kernel 'exp': C or the dialect has a",
     ),
-    "main": (
-        "__global__ void main(int *p) {}",
-        "m.cu:1: kernel 'main': C or the dialect",
-    ),
+    "main": ("__global__ void main(int *p) {}", "m.cu:1: kernel 'main': C or the dialect"),
 }
 
 

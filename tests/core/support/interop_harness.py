@@ -29,13 +29,7 @@ python_api = {
     for name, result, *arguments in (
         ("PyCapsule_GetName", ctypes.c_char_p, ctypes.py_object),
         ("PyCapsule_GetPointer", ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p),
-        (
-            "PyCapsule_New",
-            ctypes.py_object,
-            ctypes.c_void_p,
-            ctypes.c_char_p,
-            ctypes.c_void_p,
-        ),
+        ("PyCapsule_New", ctypes.py_object, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p),
     )
 }
 deleter_type = ctypes.CFUNCTYPE(None, ctypes.c_void_p)

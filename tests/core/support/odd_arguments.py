@@ -193,10 +193,7 @@ for _method in ("fill", "write", "update", "read", "to_host", "recover", "releas
 for _method in ("fill", "update"):
     GOOD[f"Recording.{_method}.buffer"] = (lambda w: w.tracked, {"buffer"})
 for _method in ("signal_event", "reset_event", "wait_events"):
-    GOOD[f"Recording.{_method}.event"] = (
-        lambda w: w.flow_recording.create_event(),
-        {"event"},
-    )
+    GOOD[f"Recording.{_method}.event"] = (lambda w: w.flow_recording.create_event(), {"event"})
 
 ALWAYS = {"timeout", "args"}
 """What is given though it could be left out: a wait has an end, a kernel arguments."""

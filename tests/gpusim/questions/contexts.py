@@ -119,7 +119,4 @@ def stream_context() -> dict[str, Any]:
     context = lab.open_context()
     s = lab.stream()
     code, *found = cu.cuStreamGetCtx(s)
-    return {
-        "code": lab.answer_of(code),
-        "the same": int(found[0]) == int(context),
-    }
+    return {"code": lab.answer_of(code), "the same": int(found[0]) == int(context)}

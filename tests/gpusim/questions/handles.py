@@ -250,9 +250,7 @@ def _destroyed(kind: str) -> Any:
             "free": ask(cu.cuMemFree, p),
             "free async": ask(cu.cuMemFreeAsync, p, s),
             "attribute": ask(
-                cu.cuPointerGetAttribute,
-                cu.CUpointer_attribute.CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
-                p,
+                cu.cuPointerGetAttribute, cu.CUpointer_attribute.CU_POINTER_ATTRIBUTE_MEMORY_TYPE, p
             ),
         }
     if kind == "pinned":

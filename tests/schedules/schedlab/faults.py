@@ -252,10 +252,7 @@ def abandoned_read(**settings):
 
         world.act(("submit", a))
         run_threads(
-            world,
-            scheduler,
-            reads,
-            lambda: world.close_device(world.devices[0, 0], CLOSE_SECONDS),
+            world, scheduler, reads, lambda: world.close_device(world.devices[0, 0], CLOSE_SECONDS)
         )
 
     return SmallCase("abandoned read", program, body, **settings)

@@ -4,12 +4,7 @@ from schedlab.memory import content
 from schedlab.programs import QueueSpec
 from schedlab.small import SmallCase, expect, program_of, run_threads
 
-QUEUES = {
-    "q": QueueSpec(),
-    "r": QueueSpec(),
-    "u": QueueSpec(device=1),
-    "v": QueueSpec(device=1),
-}
+QUEUES = {"q": QueueSpec(), "r": QueueSpec(), "u": QueueSpec(device=1), "v": QueueSpec(device=1)}
 """The executing queue, another one of its device, and two of a second device."""
 
 
@@ -72,7 +67,4 @@ def parts_of_two(**settings):
     return SmallCase("parts of two", program_of(queues=QUEUES), body, **settings)
 
 
-PARTS = {
-    "parts in order": parts_in_order,
-    "parts of two": parts_of_two,
-}
+PARTS = {"parts in order": parts_in_order, "parts of two": parts_of_two}

@@ -145,8 +145,7 @@ def check_nothing_forgotten(world):
         points = semaphore._points
         if points and waiters.any_up_to(points[-1][0]):
             world.scheduler.fail(
-                "forgotten",
-                f"somebody waits for {name} to be reached and nobody retires for it",
+                "forgotten", f"somebody waits for {name} to be reached and nobody retires for it"
             )
 
 
@@ -160,10 +159,7 @@ def outcome(world, ended, results):
         world.settle()
     statuses = tuple(
         sorted(
-            (
-                name,
-                world.status(world.submissions[name]) if name in world.submissions else "absent",
-            )
+            (name, world.status(world.submissions[name]) if name in world.submissions else "absent")
             for name in ops
         )
     )

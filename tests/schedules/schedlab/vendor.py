@@ -110,10 +110,7 @@ class Vendor:
             s.note_write(self.cell)  # the order of all calls makes a difference
         for fault in self.faults:
             name, number, make = fault
-            if number == (count if name else calls) and name in (
-                None,
-                primitive,
-            ):
+            if number == (count if name else calls) and name in (None, primitive):
                 error = make(self, primitive)
                 if error is None:
                     continue

@@ -270,11 +270,7 @@ def test_dynamic_shared_memory_in_a_recording_c5(device, program, recorder):
 
     def commands(recording, source, target):
         recording.dispatch(
-            program["sum_dynamic"],
-            grid=1,
-            block=64,
-            shared_memory=256,
-            args=(source, target, 64),
+            program["sum_dynamic"], grid=1, block=64, shared_memory=256, args=(source, target, 64)
         )
 
     recorder.run(commands, source, target)
@@ -287,11 +283,7 @@ def test_hazards_of_kernels_c2(device, program, recorder, says):
     n = 1 << 16
     first = device.upload(np.arange(n, dtype=np.int32))
     second, third = (device.upload(np.zeros(n, np.int32)) for _ in range(2))
-    said = {
-        "the types": {},
-        "reads": {"reads": ["input"]},
-        "writes": {"writes": ["output"]},
-    }
+    said = {"the types": {}, "reads": {"reads": ["input"]}, "writes": {"writes": ["output"]}}
 
     def commands(recording, *operands):
         kernel, first, second, third = program["scale_and_offset"], *operands
@@ -351,12 +343,7 @@ def test_bad_dispatches_are_refused_c1(device, queue, program, what):
     assert out.numpy(timeout=LIMIT).tolist() == [1, 2, 3, 4]
 
 
-def test_what_a_recorded_kernel_uses_is_kept_c1(
-    bench,
-    device,
-    queue,
-    lowering,
-):
+def test_what_a_recorded_kernel_uses_is_kept_c1(bench, device, queue, lowering):
     """C1: a recording keeps the code and the buffers of its kernels."""
     out = device.upload(np.zeros(4, np.int32))
     image = bench.program(device)

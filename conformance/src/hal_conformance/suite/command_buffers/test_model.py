@@ -150,10 +150,7 @@ class Commands:
         read = self.operands[source].subspan(start, length)
         written = self.operands[target].subspan(end, length)
         self.recording.dispatch(
-            self.program["mix"],
-            grid=-(-count // 8),
-            block=8,
-            args=(read, written, factor, count),
+            self.program["mix"], grid=-(-count // 8), block=8, args=(read, written, factor, count)
         )
 
         def run(memories: list[bytearray]) -> None:

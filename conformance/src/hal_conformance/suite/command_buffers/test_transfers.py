@@ -321,10 +321,7 @@ def test_buffers_of_another_device_are_refused_c1(device, second_device):
     """C1: only copies take another device's buffers (test_devices.py)."""
     theirs = second_device.allocate(64)
     with device.record() as recording:
-        for use in (
-            lambda: recording.fill(theirs, 1),
-            lambda: recording.update(theirs, b"1"),
-        ):
+        for use in (lambda: recording.fill(theirs, 1), lambda: recording.update(theirs, b"1")):
             with pytest.raises(InvalidArgumentError):
                 use()
     assert len(recording) == 0

@@ -150,12 +150,7 @@ def test_a_table_copies_as_the_primitive_q4(device, streams):
 
 @pytest.mark.parametrize("waits", [False, True], ids=["primitive waits", "table waits"])
 @pytest.mark.parametrize("records", [False, True], ids=["primitive records", "table records"])
-def test_events_of_a_table_order_streams_s7(
-    device,
-    streams,
-    records,
-    waits,
-):
+def test_events_of_a_table_order_streams_s7(device, streams, records, waits):
     """A record and a wait order streams, whoever of table and primitive makes either (S7).
 
     The wait captures the last record. Nothing blocks, and nothing runs ahead.

@@ -218,10 +218,7 @@ BAD: dict[str, tuple[type[HalError], Any]] = {
         InvalidArgumentError,
         lambda q, b, p: q.read(b, hal.File(p, offset=2**63 - 8)),
     ),
-    "a write of too much": (
-        InvalidArgumentError,
-        lambda q, b, p: q.write(b, hal.File(p, size=65)),
-    ),
+    "a write of too much": (InvalidArgumentError, lambda q, b, p: q.write(b, hal.File(p, size=65))),
     "a read of too much": (
         InvalidArgumentError,
         lambda q, b, p: q.read(b, hal.File(p, size=60), offset=8),

@@ -79,10 +79,7 @@ def test_chosen_threads_trace_c5(device):
     run = device.queue.dispatch(kernel, grid=2, args=(7, 0, output))
     printed = output.read(wait=run, timeout=LIMIT)
     found = {said.block[0]: (said.thread, said.text) for said in printed.lines}
-    assert found == {
-        0: ((3, 0, 0), "first + i = 10\n"),
-        1: ((3, 0, 0), "first + i = 42\n"),
-    }
+    assert found == {0: ((3, 0, 0), "first + i = 10\n"), 1: ((3, 0, 0), "first + i = 42\n")}
 
 
 NESTED = """

@@ -36,10 +36,7 @@ BIG: Final = 3 << 20
 """Bytes of one of which there is room for a single one, and for small things beside it."""
 
 
-POOLS: Final[dict[str, dict[str, str]]] = {
-    "own": {"async_allocations": "false"},
-    "native": {},
-}
+POOLS: Final[dict[str, dict[str, str]]] = {"own": {"async_allocations": "false"}, "native": {}}
 """Where allocas have device memory from: the core's pool, or the driver's where there is one."""
 
 of_the_driver: Final[WeakSet[hal.Device]] = WeakSet()

@@ -193,11 +193,7 @@ class Machine(Host):
         raise AssertionError(message)
 
     def mistake(  # noqa: PLR0911 - a table of functions
-        self,
-        kind: str,
-        line: Line,
-        handle: Handle,
-        timeline: Timeline | None,
+        self, kind: str, line: Line, handle: Handle, timeline: Timeline | None
     ) -> tuple[type[HalError], Callable[[], object]] | None:
         """Return something wrong to do, and what it raises; None if it cannot be done now."""
         queue, buffer, size = line.real, handle.real, handle.size
@@ -212,10 +208,7 @@ class Machine(Host):
             "pattern": (InvalidArgumentError, lambda: queue.fill(buffer, b"abc")),
             "type": (ArgumentTypeError, lambda: queue.copy(buffer, b"abc")),
             "wait": (ArgumentTypeError, lambda: queue.barrier(wait=[1])),
-            "usage": (
-                InvalidArgumentError,
-                lambda: device.allocate(8, usage=hal.BufferUsage(0)),
-            ),
+            "usage": (InvalidArgumentError, lambda: device.allocate(8, usage=hal.BufferUsage(0))),
             "size": (InvalidArgumentError, lambda: queue.alloca(-1)),
             "value": (InvalidArgumentError, lambda: hal.create_semaphore(-1)),
         }

@@ -67,10 +67,7 @@ def test_a_fence_takes_submissions_s6(queue, semaphore, gate):
 def test_a_fence_counts_as_a_whole_in_wait_any_s6(make_semaphore, reached):
     """S6: `wait_any` is met by a fence only when all of its timepoints are."""
     first, second, third = make_semaphore(), make_semaphore(), make_semaphore()
-    entries = [
-        hal.Fence([first.at(1), second.at(1)]),
-        third.at(1),
-    ]
+    entries = [hal.Fence([first.at(1), second.at(1)]), third.at(1)]
     first.signal(1)
     with pytest.raises(DeadlineExceededError):
         hal.wait_any(entries, 0)

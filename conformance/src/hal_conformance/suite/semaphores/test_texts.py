@@ -31,12 +31,7 @@ def test_the_pending_operation_s9(device, queue, make_semaphore, kind):
     """S9: the text names the operation and the queue that have promised, and what they wait for."""
     late, frames = make_semaphore(name="late"), make_semaphore(name="frames")
     first, second = device.allocate(64), device.allocate(64)
-    arguments = {
-        "fill": (first, 1),
-        "copy": (first, second),
-        "barrier": (),
-        "call": (list,),
-    }
+    arguments = {"fill": (first, 1), "copy": (first, second), "barrier": (), "call": (list,)}
     getattr(queue, kind)(*arguments[kind], wait=late.at(4), signal=frames.at(1))
     text = text_of(frames.wait, 1, SHORT)
     for part in ("frames@1", kind, queue.name, "late@4", "now 0", "nobody"):
