@@ -111,7 +111,12 @@ class Registry:
         plugins = {plugin.name: plugin for plugin in self._search()}
         name, colon, index_text = head.partition(":")
         if name in plugins:
-            plugin, index = plugins[name], _parse_index(spec, index_text) if colon else 0
+            plugin, index = plugins[name], number_of(index_text) if colon else 0
+            if index < 0:
+                raise InvalidArgumentError(
+                    f"{shown(index_text)} in the device specification {shown(spec)} is no device "
+                    "index; write it as in 'cuda:1'"
+                )
         elif any(map(str.isdigit, name)):  # as in every UUID, and in few names
             device = self._device_with_uuid(head)
             plugin, index = plugins[device.backend], device.info.index
@@ -218,16 +223,6 @@ def _parameter_text(key: str, value: object) -> str:
     if isinstance(value, numbers.Real):
         return ask(str, value, rule)
     raise ArgumentTypeError(f"{rule}, not {shown(value)}")
-
-
-def _parse_index(spec: str, text: str) -> int:
-    index = number_of(text)
-    if index < 0:
-        raise InvalidArgumentError(
-            f"{shown(text)} in the device specification {shown(spec)} is no device index; "
-            "write it as in 'cuda:1'"
-        )
-    return index
 
 
 def _raise_not_found(name: str, installed: list[str]) -> NoReturn:

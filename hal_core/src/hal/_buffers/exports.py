@@ -190,10 +190,16 @@ class _NoCudaArrayError(ExchangeError, AttributeError):
 
 def cuda_array(buffer: Buffer) -> dict[str, object]:
     """Return version 3 of the CUDA Array Interface for a buffer."""
-    where = exchange_device(buffer)
+    where, device = exchange_device(buffer), buffer.device
     if where[0] not in CUDA_KINDS:
         message = f"the buffer is in {describe_device(where)}, which CUDA's libraries do not see"
         raise _NoCudaArrayError(message)
+    if is_external(device._context):
+        settle(device._context)
+        stream = device._external.outgoing()  # ends when everything submitted so far has
+    else:
+        wait_before(device._context, None, "__cuda_array_interface__")
+        stream = None
     return {
         "version": 3,
         "shape": buffer.shape,
@@ -201,14 +207,5 @@ def cuda_array(buffer: Buffer) -> dict[str, object]:
         "descr": buffer.dtype.descr,
         "strides": None,
         "data": (buffer.address if buffer.size else 0, buffer.access == "read"),
-        "stream": _stream_of_producer(buffer.device),
+        "stream": stream,
     }
-
-
-def _stream_of_producer(device: DeviceCore) -> int | None:
-    """Return a stream that ends when everything submitted so far has; None if that has ended."""
-    if not is_external(device._context):
-        wait_before(device._context, None, "__cuda_array_interface__")
-        return None
-    settle(device._context)
-    return device._external.outgoing()

@@ -73,11 +73,6 @@ class SlotRules:
         """Return what the commands touch of a memory; None where their order ignores it."""
         return None if self._hazards is None else self._hazards.ranges(memory)
 
-    @property
-    def is_mixed(self) -> bool:
-        """Whether the slots stand for memory of several devices."""
-        return len({each.device for each in self.slots}) > 1
-
     def temporaries(self) -> tuple[int, ...]:
         """Return the bytes of each block of the temporaries; empty if there are none."""
         return () if self._arena is None else self._arena.blocks

@@ -94,7 +94,8 @@ def plan_of(rules: SlotRules, uses: SlotUses, nodes: Sequence[Node]) -> RebindPl
     """
     if speedups.module is None or not 0 < rules.count <= _MOST_SLOTS:
         return None
-    if rules.outputs or rules.is_mixed or any(uses.fields):
+    devices = {each.device for each in rules.slots}
+    if rules.outputs or len(devices) > 1 or any(uses.fields):
         return None
     commands = sorted({command for each in uses.commands for command in each})
     if not all(isinstance(nodes[command], LaunchNode) for command in commands):

@@ -368,7 +368,9 @@ class Group(Participant):
                 oldest = oldest or flight
         broken = self._broken or self._native.failure()
         if broken is None and failed is not None:
-            broken = self._told_of(failed)
+            error: HalError = failed.submission.error
+            broken = error if isinstance(error, CollectiveError) else None
+            broken = broken or withdrawn(self._name, self._rank, failed.step, error, self._told())
         begun = None if oldest is None else oldest.begun
         if broken is None and oldest and begun is not None and now - begun > self._timeout:
             missing, records = self._native.report()
@@ -381,13 +383,6 @@ class Group(Participant):
         with self.lock:
             self._flights = deque([each for each in self._flights if each not in ended])
             return bool(self._flights)
-
-    def _told_of(self, failed: Launch) -> CollectiveError:
-        """Return the group's failure for that of an operation."""
-        error: HalError = failed.submission.error
-        if isinstance(error, CollectiveError):
-            return error
-        return withdrawn(self._name, self._rank, failed.step, error, self._told())
 
     def _told(self) -> dict[int, tuple[str, ...]]:
         # A copy: others submit while this makes words.

@@ -288,14 +288,6 @@ class TrackedBuffer:
         self.raw.close()
 
 
-def _hint(value: object) -> str:
-    """Return how to make a tracked buffer of an object that has memory of its own."""
-    hint = memory_hint(value)
-    if isinstance(value, np.ndarray):
-        return "; copy the array to the device first, with flow.from_host(array)"
-    return f"{hint}, and flow.adopt(buffer)" if hint else ""
-
-
 def not_tracked(value: object, what: str) -> HalError:
     """Return why an object cannot stand for a tracked buffer."""
     if isinstance(value, hal.Buffer):
@@ -303,6 +295,8 @@ def not_tracked(value: object, what: str) -> HalError:
             f"{what} takes a tracked buffer, and this one is raw: nobody knows what work uses it; "
             "use flow.adopt(buffer, after=...) with what has to end before"
         )
-    return ArgumentTypeError(
-        f"{what} takes a tracked buffer, not {type(value).__name__}{_hint(value)}"
-    )
+    hint = memory_hint(value)
+    hint = f"{hint}, and flow.adopt(buffer)" if hint else ""
+    if isinstance(value, np.ndarray):
+        hint = "; copy the array to the device first, with flow.from_host(array)"
+    return ArgumentTypeError(f"{what} takes a tracked buffer, not {type(value).__name__}{hint}")

@@ -27,7 +27,6 @@ class PhysicalDevice:
     """The hardware that virtual devices share; takes nothing itself.
 
     `spec` and `parameters` as for `hal.create_device`. Any thread may use it.
-
     """
 
     __slots__ = ("_count", "_lock", "_members", "_parameters", "_spec")
@@ -78,7 +77,9 @@ class PhysicalDevice:
             self._members = [
                 each for each in self._members if each.device.lost or not each.device.closed
             ]
-            others = [each for each in _members if _may_be_lost_with(each.device, member.device)]
+            hardware = _hardware(member)
+            # Another's, unless it was lost and the hardware has been opened anew since
+            others = [each for each in _members if not each.lost and _hardware(each) == hardware]
             _members.add(member)
             for each in dict.fromkeys((*self._members, *others)):
                 # Another thread may close it meanwhile.
@@ -216,10 +217,8 @@ _members: Final[WeakSet[VirtualDevice]] = WeakSet()
 _adding: Final = threading.Lock()
 
 
-def _may_be_lost_with(device: hal.Device, other: hal.Device) -> bool:
-    """Return whether two devices are on one hardware, which has not been lost since."""
-    is_one = (device.backend, device.info.index) == (other.backend, other.info.index)
-    return is_one and not device.lost
+def _hardware(member: VirtualDevice) -> tuple[str, int]:
+    return member.device.backend, member.device.info.index
 
 
 def _is_given_up(error: HalError) -> bool:
