@@ -30,12 +30,9 @@ class DiskCache:
     `OSError`: without a directory to write to, nothing is found and nothing
     kept. Beyond 2,000 entries the oldest quarter is removed.
 
-    Parameters
-    ----------
-    name
-        The backend's name: the directory is ``$HAL_CACHE_DIR/name``, else
-        ``$XDG_CACHE_HOME/hal/name``, else ``~/.cache/hal/name``. Every call
-        reads the environment.
+    `name` is the backend's: the directory is ``$HAL_CACHE_DIR/name``, else
+    ``$XDG_CACHE_HOME/hal/name``, else ``~/.cache/hal/name``. Every call
+    reads the environment.
     """
 
     __slots__ = ("_name",)

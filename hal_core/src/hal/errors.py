@@ -73,14 +73,10 @@ _LINES_SHOWN: Final = 5  # how many of a compiler's errors the message of a `Com
 class HalError(Exception):
     """The base of every error that hal raises on purpose.
 
-    Attributes
-    ----------
-    status
-        A stable, upper-case name of the class of error, as in
-        ``"INVALID_ARGUMENT"``; the same for a subclass that adds none.
-    native_name, native_code
-        The vendor's name and number of the error, or None where the error
-        did not come from a vendor's library.
+    `status` is a stable, upper-case name of the class of error, as in
+    ``"INVALID_ARGUMENT"``; the same for a subclass that adds none. `native_name` and
+    `native_code` are the vendor's name and number of the error, or None where
+    the error did not come from a vendor's library.
     """
 
     status: ClassVar[str] = "UNKNOWN"
@@ -126,10 +122,7 @@ class NotFoundError(HalError, LookupError):
 class FileError(HalError, OSError):
     """A file that cannot be read or written; also a `FileNotFoundError` where that fits.
 
-    Attributes
-    ----------
-    errno, filename
-        The system's number of the error, and the path.
+    `errno` is the system's number of the error, and `filename` the path.
     """
 
     status = "FAILED_PRECONDITION"
@@ -158,13 +151,8 @@ class DeadlineExceededError(HalError, TimeoutError):
 class CompilationError(HalError):
     """Kernel source that the compiler refused.
 
-    Attributes
-    ----------
-    log
-        The compiler's whole output, with the user's file names and lines.
-    found
-        What `from_log` made it of: what was refused, and the lines that say
-        why. Empty for others.
+    `log` is the compiler's whole output, with the user's file names and lines. `found` is
+    what `from_log` made it of: what was refused, and the lines that say why. Empty for others.
     """
 
     status = "INVALID_ARGUMENT"
@@ -223,11 +211,8 @@ class WorkFailedError(OperationError):
 class DeviceLostError(HalError):
     """A native context that is gone: every unretired operation on it failed.
 
-    Attributes
-    ----------
-    given_up
-        Whether it is gone because a close gave it up, whose time-out came
-        before the work's end; of the hardware that says nothing.
+    `given_up` is whether it is gone because a close gave it up, whose time-out came
+    before the work's end; of the hardware that says nothing.
     """
 
     status = "UNAVAILABLE"
@@ -249,12 +234,8 @@ class SemaphoreFailedError(HalError):
 class CollectiveError(HalError):
     """A group of ranks that is broken: its unended work failed, and it does no more.
 
-    Attributes
-    ----------
-    ranks
-        The ranks at fault, as far as that is known.
-    records
-        The last operations of each rank, as far as they are known, oldest first.
+    `ranks` are the ranks at fault, and `records` the last operations of each rank, oldest
+    first, as far as they are known.
     """
 
     status = "ABORTED"

@@ -40,11 +40,7 @@ class HostPins:
 
     Any thread may call; the functions that are given run under a lock of the
     table's own, so that no thread takes memory for pinned that is about to be unpinned.
-
-    Parameters
-    ----------
-    pinned_already
-        The native code with which the driver refuses memory that is pinned already.
+    `pinned_already` is the native code with which the driver refuses memory that is.
     """
 
     __slots__ = ("_lock", "_pinned_already", "_ranges", "_uses")

@@ -36,17 +36,10 @@ class Kernel:
 
     Keeps the executable's code alive. Any thread may use it.
 
-    Attributes
-    ----------
-    block
-        The threads of a block in x, y and z for a dispatch without ``block=``,
-        or None if a dispatch must give them.
-    shared_memory
-        The bytes of dynamic shared memory for a dispatch that does not say.
-    max_threads_per_block
-        The most threads that a block of this kernel may have.
-    static_shared_memory
-        The bytes of shared memory that the kernel itself declares.
+    A dispatch without ``block=`` has the threads of `block`, in x, y and z; None if it must give
+    them. One without ``shared_memory=`` has `shared_memory` bytes of dynamic shared memory. A
+    block of this kernel has `max_threads_per_block` threads at the most. The kernel itself
+    declares `static_shared_memory` bytes.
     """
 
     __slots__ = (

@@ -68,15 +68,10 @@ class Output(Buffer, OutputPlace):
 
     ``queue.dispatch(kernel, grid=1, args=(x, n, output))``, or by name, as
     ``hal_output``. Use each for one run: output of several runs is
-    mixed. It is memory of one device, like any buffer.
+    mixed. It is memory of the `device` that runs the kernel, like any buffer.
 
-    Parameters
-    ----------
-    device
-        The device that runs the kernel.
-    size
-        Bytes for the output, at least 64: 48 for each call, and the text
-        of its format and its arguments. Calls that find no room are counted.
+    `size` is the bytes for the output, at least 64: 48 for each call, and the text
+    of its format and its arguments. Calls that find no room are counted.
     """
 
     __slots__ = ()

@@ -54,18 +54,10 @@ class Signature:
     y, bytes[12] p)"``, which `parse` reads. Signatures are equal when their
     parameters are.
 
-    Parameters
-    ----------
-    parameters
-        In the kernel's order. Raises `InvalidArgumentError` if two share a name.
-
-    Attributes
-    ----------
-    constants
-        The names of the pointers through which the kernel only reads.
-    output
-        The name of the parameter that takes a `hal.Output` and may be left
-        out, always the last one; None for a kernel that prints nothing.
+    `parameters` are in the kernel's order; raises `InvalidArgumentError` if two share a name.
+    `constants` are the names of the pointers through which the kernel only reads. `output` is the
+    name of the parameter that takes a `hal.Output` and may be left out, always the last one;
+    None for a kernel that prints nothing.
     """
 
     __slots__ = (

@@ -63,15 +63,9 @@ class TrackedBuffer:
     The parts of one memory share what is remembered, byte by byte. Any thread
     may use it.
 
-    Attributes
-    ----------
-    flow
-        The flow that it belongs to.
-    shape
-        In elements of `dtype`.
-    name, mode
-        Its name in a `Context`, and who may read and write it; "" and None without. What the
-        mode does not allow raises `InvalidArgumentError`.
+    `flow` is the flow that it belongs to, and `shape` is in elements of `dtype`. `name` is its
+    name in a `Context`, and `mode` who may read and write it; "" and None without. What the
+    mode does not allow raises `InvalidArgumentError`.
     """
 
     __slots__ = (

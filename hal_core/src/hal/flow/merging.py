@@ -47,7 +47,7 @@ class _Held(NamedTuple):
 class MergeBuffer:
     """Memory that brings one buffer at a time, of any device, to a device's kernels.
 
-    Made by `Flow.merge_buffer`; there is one for each device of a flow. Its
+    Made by `Flow.merge_buffer`; there is one for each `device` of a flow. Its
     memory is reused, and grows. `load` sets its content, and `expect`
     returns the argument of a kernel, which only reads it, at the moment when its
     work is scheduled::
@@ -57,11 +57,6 @@ class MergeBuffer:
 
     The next `load` comes after the work that reads what the last one brought.
     Any thread may use it.
-
-    Attributes
-    ----------
-    device
-        The device whose kernels read it.
     """
 
     __slots__ = ("_flow", "_held", "_lock", "_whole", "device")

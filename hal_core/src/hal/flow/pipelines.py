@@ -68,18 +68,11 @@ class BufferSet:
 class Pipeline:
     """A recording that runs over many inputs, while others are uploaded and results come back.
 
-    Made by `Flow.pipeline`. It has some sets of buffers, of which each `run`
-    takes the next: so the upload queue fills one while the kernels use another
+    Made by `Flow.pipeline`, to run a `recording`. It has `depth` sets of buffers, of which each
+    `run` takes the next: so the upload queue fills one while the kernels use another
     and a third is downloaded. A set is reused as soon as its bytes are
     free. One thread at a time. Close it, or use it in a with-statement, before
     the flow.
-
-    Attributes
-    ----------
-    recording
-        The recording that it runs.
-    depth
-        The number of sets.
     """
 
     __slots__ = (

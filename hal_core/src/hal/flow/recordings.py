@@ -36,16 +36,9 @@ class Recording:
     and tracked buffers: those are part of every execution. A slot
     counts as a whole: a use of a part is a use of all of its buffer.
 
-    Attributes
-    ----------
-    commands
-        The raw command buffer.
-    uses
-        Of each slot: 0 unused, 1 read, 2 written, -1 a number.
-    read_first
-        The slots that are read before anything has written them.
-    direct
-        The accesses to buffers that were recorded directly.
+    `commands` is the raw command buffer. `uses` has the use of each slot: 0 unused, 1 read,
+    2 written, -1 a number. `read_first` are the slots that are read before anything has written
+    them, and `direct` the accesses to buffers that were recorded directly.
     """
 
     __slots__ = ("_scheduler", "commands", "direct", "read_first", "uses")

@@ -36,12 +36,7 @@ _SLOTS: Final = 4  # the pieces of pinned memory for a copy from device to devic
 class Download:
     """A host array whose transfer is in flight; awaitable.
 
-    Attributes
-    ----------
-    array
-        The array, whose bytes are undefined until the transfer has ended.
-    submission
-        The transfer.
+    The bytes of its `array` are undefined until the transfer, its `submission`, has ended.
     """
 
     __slots__ = ("array", "submission")

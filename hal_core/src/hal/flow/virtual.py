@@ -110,14 +110,9 @@ class VirtualDevice:
     accounting and limit, and its own failures. Kernels and buffers of one cannot be used on
     another, as on separate devices. Any thread may use it.
 
-    Attributes
-    ----------
-    device
-        The device to give work to; `hal.flow.Flow` takes the virtual device itself.
-    name
-        The name of `device` in errors, as in ``"cpu:0/virtual 1"``, which no other open one has.
-    physical
-        The hardware, which others share.
+    `hal.flow.Flow` takes the virtual device itself, and other work is given to `device`. `name` is
+    the name of that in errors, as in ``"cpu:0/virtual 1"``, which no other open one has.
+    `physical` is the hardware, which others share.
     """
 
     __slots__ = ("__weakref__", "device", "name", "physical")
