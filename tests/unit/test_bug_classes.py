@@ -26,6 +26,8 @@ def strings(*names: str) -> set[str]:
 
 
 CASES = strings("cases.py", "faults.py", "memory.py", "refusals.py", "shortage.py")
+SCENARIOS = (SCHEDULES / "scenarios.txt").read_text(encoding="utf-8").splitlines()
+CASES |= {line.partition(" | ")[0] for line in SCENARIOS}
 MUTANTS = {
     line.removeprefix("= ")
     for path in (SCHEDULES / "planted").glob("*.txt")

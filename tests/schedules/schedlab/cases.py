@@ -1,13 +1,14 @@
-"""List the cases: small programs, as tables over the kinds of queues.
+"""List the cases: small programs, made of the table of scenarios over the kinds of queues.
 
-A scenario is a function of two queue names; a variant says what these queues
-are: one and the same, two of a device, of two devices of one domain, of two
-domains (whose devices cannot wait for each other's events), unordered, or of a
-device that takes one operation at a time.
+A scenario is of two queues; a variant says what these are: one and the same, two of a device, of
+two devices of one domain, of two domains (whose devices cannot wait for each other's events),
+unordered, or of a device that takes one operation at a time.
 """
 
 import random
+import re
 from dataclasses import replace
+from pathlib import Path
 
 from schedlab.model import allowed_outcomes
 from schedlab.programs import Op, Program, QueueSpec
@@ -21,11 +22,10 @@ VARIANTS = {
     "tight": {"q": QueueSpec(limit=1)},
 }
 
+_SCENARIOS = Path(__file__).with_name("scenarios.txt")
+_OPERATION = re.compile(r"(\w)(?:=(\w))?(?:\[(.*)>(.*)\])?(!)?(?:~(.+?))?(?:@(\w))?")
+
 S1, S2, S3, T1, T2 = ("s", 1), ("s", 2), ("s", 3), ("t", 1), ("t", 2)
-
-
-def _submit(name, queue, wait=(), signal=(), **more):
-    return ("submit", Op(name, queue, wait, signal, **more))
 
 
 class Makes:
@@ -39,273 +39,77 @@ class Makes:
     def a(self, signal=(S1,), **more):
         """Return the submission of the producer, which writes x."""
         more.setdefault("wait", ())
-        return _submit("a", self.q, signal=signal, target="x", value=1, **more)
+        return ("submit", Op("a", self.q, signal=signal, target="x", value=1, **more))
 
     def b(self, wait=(S1,), signal=(T1,), **more):
         """Return the submission of the consumer, which copies x to y."""
         if self.copies:
-            return _submit("b", self.r, wait, signal, target="y", source="x", **more)
-        return _submit("b", self.r, wait, signal, target="y", value=2, **more)
+            return ("submit", Op("b", self.r, wait, signal, target="y", source="x", **more))
+        return ("submit", Op("b", self.r, wait, signal, target="y", value=2, **more))
 
     def d(self, wait=(T1,), signal=(S2,), queue=None, **more):
         """Return the submission of a third operation, which writes z."""
-        return _submit("d", queue or self.q, wait, signal, target="z", value=3, **more)
+        return ("submit", Op("d", queue or self.q, wait, signal, target="z", value=3, **more))
+
+    def action(self, text):
+        """Return an action of the table of scenarios."""
+        if match := _OPERATION.fullmatch(text):
+            return self._operation(*match.groups())
+        word, *rest = text.split()
+        if word in {"any", "all"}:
+            return word, tuple(map(_point, rest))
+        if word == "close":
+            return word, getattr(self, *rest)
+        return (word, *[int(each) if each.isdigit() else each for each in rest])
+
+    def _operation(self, name, target, wait, signal, refused, defer, where):
+        more = {}
+        if wait is not None:
+            more = {"wait": _points(wait), "signal": _points(signal)}
+        if refused:
+            more["refused"] = True
+        queue = getattr(self, where or "q")
+        if name == "h":
+            more["defer"] = _points(defer or "")
+            return ("submit", Op(name, queue, host=True, **more))
+        if target:
+            return ("submit", Op(name, queue, target=target, source="x", recorded=True, **more))
+        return self.d(queue=queue, **more) if name == "d" else getattr(self, name)(**more)
 
 
-def _scenarios():
-    """Yield ``(name, variants, function)``; the function returns (before, threads)."""
-    all_ = ("one", "two", "devices", "domains", "unordered", "tight")
-    most = ("one", "two", "domains", "unordered")
-
-    yield "chain", all_, lambda m: ((), ((m.a(),), (m.b(), ("wait", "t", 1), ("query", "t"))))
-    yield "late", most, lambda m: (
-        (), ((m.b(), ("query", "s")), (m.a(), ("wait", "t", 1), ("poll", "s", 1))),
-    )  # fmt: skip
-    yield "released", all_, lambda m: (
-        (m.b(),), ((m.a(),), (("wait", "t", 1),)),
-    )  # fmt: skip
-    yield "by host", ("one", "two", "unordered"), lambda m: (
-        (), ((m.b(), ("wait_op", "b")), (("signal", "s", 1), ("wait", "t", 1))),
-    )  # fmt: skip
-    yield "host polls", ("one", "unordered"), lambda m: (
-        (m.b(),), ((("signal", "s", 1), ("poll", "t", 1)), (("query", "t"), ("wait", "t", 1))),
-    )  # fmt: skip
-    yield "fail pending", ("one", "two", "unordered"), lambda m: (
-        (), ((m.b(), ("wait_op", "b")), (("fail", "s", "E"), ("wait", "s", 1))),
-    )  # fmt: skip
-    yield "fail or signal", ("one", "unordered"), lambda m: (
-        (m.b(),), ((("fail", "s", "E"),), (("signal", "s", 1), ("wait_op", "b"))),
-    )  # fmt: skip
-    yield "fail or produce", ("one", "two", "domains"), lambda m: (
-        (m.b(),), ((m.a(), ("wait", "s", 1)), (("fail", "s", "E"), ("wait", "t", 1))),
-    )  # fmt: skip
-    yield "two failures", ("one",), lambda m: (
-        (m.b(wait=(S1, T1), signal=(T2,)),),
-        ((("fail", "s", "E"),), (("fail", "t", "F"), ("wait_op", "b"))),
-    )  # fmt: skip
-    yield "refused", most, lambda m: (
-        (m.b(),), ((m.a(refused=True),), (m.d(wait=(), signal=()), ("wait_op", "d"))),
-    )  # fmt: skip
-    yield "close", ("one", "two", "unordered", "domains"), lambda m: (
-        (m.b(),), ((("close", m.r),), (("signal", "s", 1), ("wait_op", "b"))),
-    )  # fmt: skip
-    yield "close producer", ("two", "domains"), lambda m: (
-        (m.b(),), ((("close", m.q),), (m.a(),)),
-    )  # fmt: skip
-    yield "close twice", ("one",), lambda m: (
-        (m.a(),), ((("close", m.q), ("query", "s")), (("close", m.q),)),
-    )  # fmt: skip
-    yield "close waited", ("two",), lambda m: (
-        (m.a(),), ((("close", m.q),), (m.b(), ("wait_op", "b"))),
-    )  # fmt: skip
-    yield "poll", ("one", "unordered"), lambda m: (
-        (), ((m.a(),), (("poll", "s", 1), ("query", "s"), ("poll", "s", 1))),
-    )  # fmt: skip
-    yield "two waiters", ("one", "two"), lambda m: (
-        (m.a(), m.b(signal=(T1,))), ((("wait", "s", 1), ("query", "t")), (("wait", "t", 1),)),
-    )  # fmt: skip
-    yield "same value", ("one", "two", "domains"), lambda m: (
-        (), ((m.a(), ("query", "s")), (m.b(wait=(), signal=(S1,)), ("query", "s"))),
-    )  # fmt: skip
-    yield "two values", ("one", "two", "domains"), lambda m: (
-        (), ((m.a(),), (m.b(wait=(), signal=(S2,)), ("wait", "s", 2))),
-    )  # fmt: skip
-    yield "overtaken values", ("two", "devices", "domains"), lambda m: (
-        (), ((m.a(), m.d(wait=(), signal=(S3,))), (m.b(wait=(), signal=(S2,)), ("wait", "s", 3))),
-    )  # fmt: skip
-    yield "overtaken producer", ("two", "domains"), lambda m: (
-        (), ((m.a(signal=(S2,)),), (m.d(wait=(), queue=m.r, signal=(S1,)), m.b(wait=(S2,)))),
-    )  # fmt: skip
-    yield "op or host", ("one",), lambda m: (
-        (), ((m.a(), ("query", "s")), (("signal", "s", 1), ("wait", "s", 1))),
-    )  # fmt: skip
-    yield "overshoot", ("one", "two"), lambda m: (
-        (m.b(),), ((m.a(signal=(S3,)),), (("wait", "s", 2), ("wait", "t", 1))),
-    )  # fmt: skip
-    yield "callback", ("one", "two"), lambda m: (
-        (), ((m.a(),), (("callback", "c", "s", 1), ("query", "s"))),
-    )  # fmt: skip
-    yield "cancel", ("one",), lambda m: (
-        (), ((m.a(), ("wait", "s", 1)), (("callback", "c", "s", 1), ("cancel", "c"))),
-    )  # fmt: skip
-    yield "recall", ("one", "two", "unordered", "domains"), lambda m: (
-        (m.b(),), ((("recall", "b"),), (("signal", "s", 1), ("wait_op", "b"))),
-    )  # fmt: skip
-    yield "recall or produce", ("one", "two", "domains"), lambda m: (
-        (m.b(),), ((m.a(), ("wait", "t", 1)), (("recall", "b"), ("query", "t"))),
-    )  # fmt: skip
-    yield "recall or close", ("one", "unordered"), lambda m: (
-        (m.b(),), ((("close", m.q),), (("recall", "b"), ("recall", "b"))),
-    )  # fmt: skip
-    yield "recall in front", ("one", "two", "tight"), lambda m: (
-        (m.b(), m.d(wait=(), signal=(), queue=m.r)),
-        ((("recall", "b"), ("wait_op", "d")), (("signal", "s", 1), ("query", "t"))),
-    )  # fmt: skip
-    yield "recall dependency", ("one", "two", "domains"), lambda m: (
-        (m.a(wait=(T1,), signal=()), m.b(wait=("a",), signal=(T2,))),
-        ((("recall", "a"),), (("signal", "t", 1), ("wait_op", "b"))),
-    )  # fmt: skip
-    yield "recall full", ("tight",), lambda m: (
-        (m.a(), m.b(wait=(), signal=(T1,))),
-        ((("recall", "b"), ("wait_op", "b")), (("wait", "s", 1), ("query", "t"))),
-    )  # fmt: skip
-    yield "callback fails", ("one",), lambda m: (
-        (("callback", "c", "s", 1),), ((m.a(),), (("fail", "s", "E"),)),
-    )  # fmt: skip
-    yield "any", ("one", "two"), lambda m: (
-        (), ((m.a(), ("signal", "t", 1)), (("any", (T1, S1)), ("query", "s"))),
-    )  # fmt: skip
-    yield "any fails", ("one",), lambda m: (
-        (), ((m.a(), ("fail", "t", "E")), (("any", (S1, T1)),)),
-    )  # fmt: skip
-    yield "all fails", ("one",), lambda m: (
-        (), ((("all", (S1, T1)),), (("fail", "t", "E"),)),
-    )  # fmt: skip
-    yield "all but one", ("one",), lambda m: (
-        (), ((m.a(), ("all", (S1, T2))), (("signal", "t", 1), ("fail", "t", "E"))),
-    )  # fmt: skip
-    yield "all of a refused one", ("one",), lambda m: (
-        (), ((m.a(refused=True),), (("all", (S1, T1)),)),
-    )  # fmt: skip
-    yield "all", ("one", "two"), lambda m: (
-        (), ((m.a(),), (m.b(wait=()), ("all", (S1, T1)))),
-    )  # fmt: skip
-    yield "backlog", ("tight",), lambda m: (
-        (m.a(), m.b(wait=(), signal=())), ((m.d(wait=(), signal=(T1,)),), (("wait", "t", 1),)),
-    )  # fmt: skip
-    yield "host call", ("one", "two", "unordered"), lambda m: (
-        (), ((m.a(),), (_submit("h", m.r, (S1,), (T1,), host=True), ("wait", "t", 1))),
-    )  # fmt: skip
-    yield "behind host call", ("one", "unordered"), lambda m: (
-        (), ((_submit("h", m.q, (), (S1,), host=True),), (m.b(), ("wait", "t", 1))),
-    )  # fmt: skip
-    yield "handle", ("one", "two", "domains", "unordered"), lambda m: (
-        (m.a(signal=()),), ((m.b(wait=("a",), signal=()), ("wait_op", "b")), (("wait_op", "a"),)),
-    )  # fmt: skip
-    yield "handle pending", ("one", "two", "domains"), lambda m: (
-        (m.a(wait=(T1,), signal=()),),
-        ((m.b(wait=("a",), signal=()), ("wait_op", "b")), (("signal", "t", 1), ("done", "a"))),
-    )  # fmt: skip
-    yield "handle of a host call", ("two", "domains"), lambda m: (
-        (_submit("h", m.q, (S1,), (), host=True),),
-        ((m.b(wait=("h",), signal=()), ("wait_op", "b")), (("signal", "s", 1), ("done", "h"))),
-    )  # fmt: skip
-    yield "handle fails", ("one", "two"), lambda m: (
-        (m.a(wait=(S1,), signal=()),),
-        ((m.b(wait=("a",), signal=()), ("wait_op", "b")), (("fail", "s", "E"), ("done", "a"))),
-    )  # fmt: skip
-    yield "two signals", ("one", "two"), lambda m: (
-        (), ((m.a(signal=(S1, T1)),), (m.b(wait=(S1, T1), signal=(T2,)), ("wait", "t", 2))),
-    )  # fmt: skip
-    yield "diamond", ("one", "two", "unordered"), lambda m: (
-        (m.d(wait=(S1, T1)),), ((m.a(),), (m.b(), ("wait", "s", 2))),
-    )  # fmt: skip
-    yield "long chain", ("two", "domains"), lambda m: (
-        (m.d(), m.b()), ((m.a(),), (("wait", "s", 2), ("query", "t"))),
-    )  # fmt: skip
-    yield "crossed", ("two", "devices"), lambda m: (
-        (),
-        ((m.a(wait=(T1,)), ("wait", "t", 2)), (m.b(signal=(T2,)), ("signal", "t", 1))),
-    )  # fmt: skip
-    yield "follower leaves", ("one",), lambda m: (
-        (m.a(), m.d(wait=())),
-        (
-            (("wait", "s", 1),),
-            (("any", (S2, T1)),),
-            (("wait", "s", 2),),
-            (("fail", "t", "E"),),
-        ),
-    )  # fmt: skip
-    yield "three waiters", ("one",), lambda m: (
-        (m.a(), m.d(wait=())),
-        ((("wait", "s", 1),), (("wait", "s", 2),), (("wait", "s", 2),)),
-    )  # fmt: skip
-    yield "flush", ("one",), lambda m: (
-        (m.b(),), ((("signal", "s", 1),), (("flush", "q"), ("wait", "t", 1))),
-    )  # fmt: skip
+def _point(word):
+    """Return a value of a semaphore, or else the name of an operation."""
+    return (word[0], int(word[1:])) if word[1:].isdigit() else word
 
 
-def _deferred():
-    """Yield scenarios of host calls that defer their end, as `_scenarios` does."""
-    two = ("one", "two", "unordered")
-
-    def host(m, *defer, queue=None, **more):
-        return _submit("h", queue or m.q, signal=(S1,), host=True, defer=defer, **more)
-
-    yield "deferred", two, lambda m: (
-        (), ((host(m, T1),), (("signal", "t", 1), ("wait", "s", 1))),
-    )  # fmt: skip
-    yield "deferred to work", two, lambda m: (
-        (), ((host(m, T1, queue=m.r),), (m.a(signal=(T1,)), ("wait", "s", 1))),
-    )  # fmt: skip
-    yield "deferred to handle", ("two", "domains"), lambda m: (
-        (m.a(signal=()),), ((host(m, "a", queue=m.r),), (("wait_op", "a"), ("wait", "s", 1))),
-    )  # fmt: skip
-    yield "deferred fails", two, lambda m: (
-        (), ((host(m, T1), ("wait_op", "h")), (("fail", "t", "E"), ("query", "s"))),
-    )  # fmt: skip
-    yield "deferred or fails", ("one",), lambda m: (
-        (host(m, T1),), ((("fail", "t", "E"),), (("signal", "t", 1), ("wait_op", "h"))),
-    )  # fmt: skip
-    yield "behind deferred", ("one", "unordered"), lambda m: (
-        (host(m, T1),), ((m.d(wait=(), signal=()), ("wait_op", "d")), (("signal", "t", 1),)),
-    )  # fmt: skip
-    yield "deferred twice", ("one", "two"), lambda m: (
-        (host(m, T1, "d"), m.d(wait=(), signal=(), queue=m.r)),
-        ((("wait", "s", 1),), (("signal", "t", 1), ("wait_op", "d"))),
-    )  # fmt: skip
-    yield "close deferred", ("one", "two"), lambda m: (
-        (host(m, T1),), ((("close", m.q),), (("signal", "t", 1), ("wait_op", "h"))),
-    )  # fmt: skip
-
-
-def _recorded():
-    """Yield scenarios of one recording executed with several tables, as `_scenarios` does."""
-    both = ("one", "two", "unordered")
-
-    def run(name, queue, target, wait=(), signal=(), **more):
-        return _submit(name, queue, wait, signal, target=target, source="x", recorded=True, **more)
-
-    def filled(m):
-        return (m.a(signal=()), ("wait_op", "a"))
-
-    yield "two tables", both, lambda m: (
-        (*filled(m), run("e", m.q, "w"), ("wait_op", "e")),  # whose instance both can have
-        ((run("b", m.q, "y", signal=(S1,)),), (run("c", m.r, "z", signal=(T1,)), ("wait", "t", 1))),
-    )  # fmt: skip
-    yield "one after another", ("one", "two"), lambda m: (
-        filled(m),
-        (
-            (run("b", m.q, "y", signal=(S1,)), ("wait", "s", 1), run("e", m.q, "w")),
-            (run("c", m.r, "z", signal=(T1,)),),
-        ),
-    )  # fmt: skip
-    yield "tables pending", ("one",), lambda m: (
-        (*filled(m), run("b", m.q, "y", (S1,), (T1,)), run("c", m.r, "z", (S1,), (S2,))),
-        ((("signal", "s", 1), ("wait", "t", 1)), (("wait", "s", 2),)),
-    )  # fmt: skip
-    yield "close executing", ("one", "two"), lambda m: (
-        (*filled(m), run("b", m.q, "y", signal=(S1,))),
-        ((("close", m.q),), (run("c", m.r, "z", signal=(T1,)), ("wait_op", "c"))),
-    )  # fmt: skip
+def _points(text):
+    return tuple(map(_point, text.replace(",", " ").split()))
 
 
 def _tables():
-    """Yield the scenarios of all programs, with what they change of a program."""
-    for scenario in (*_scenarios(), *_deferred()):
-        yield *scenario, {}
-    for name, variants, build in _recorded():
+    """Yield the name, variants, actions of all threads, and settings of each scenario."""
+    kinds = {"all": VARIANTS, "most": ("one", "two", "domains", "unordered")}
+    for line in _SCENARIOS.read_text("utf-8").splitlines():
+        if not line or line[0] == "#":
+            continue
+        name, variants, *threads = line.split(" | ")
+        actions = [each.split("; ") if each != "-" else [] for each in threads]
+        found = kinds.get(variants, variants.split())
+        if "=" not in line:
+            yield name, found, actions, {}
+            continue
         for lowering, features in (("graph", {"graphs"}), ("stream", ())):
             settings = {"lowering": lowering, "features": frozenset(features)}
-            yield f"{name}, {lowering}", variants, build, settings
+            yield f"{name}, {lowering}", found, actions, settings
 
 
 def programs():
     """Return every program by its name, ``"scenario/variant"``."""
     found = {}
-    for name, variants, build, settings in _tables():
+    for name, variants, texts, settings in _tables():
         for variant in variants:
-            before, threads = build(Makes(variant))
+            makes = Makes(variant)
+            before, *threads = (tuple(map(makes.action, each)) for each in texts)
             title = f"{name}/{variant}"
             used = {
                 action[1].queue
@@ -314,9 +118,8 @@ def programs():
                 if action[0] == "submit"
             }
             queues = {q: spec for q, spec in VARIANTS[variant].items() if q in used or q == "q"}
-            program = Program(
-                title, threads, before, queues=queues, buffers=("w", "x", "y", "z"), **settings
-            )
+            settings |= {"queues": queues, "buffers": ("w", "x", "y", "z")}
+            program = Program(title, tuple(threads), before, **settings)
             # First-in first-out can make a program wait for itself: that is no case.
             if all(all(outcome[0]) for outcome in allowed_outcomes(program)):
                 found[title] = program
