@@ -25,7 +25,7 @@ enum {
   ALL_DATA = 131072,  /* and in those of all ranks: one of many ranks sends as few as its algorithm can */
   STATUS = 64,        /* bytes of a status, at least */
   ARGUMENTS = 7,      /* of a function of the library */
-  EAGER_TURNS = 16,     /* looks at messages before others may have the processor in between */
+  EAGER_TURNS = 256,    /* looks at messages, some 30 us, before others may have the processor in between */
   QUICK_TURNS = 100000, /* and before it naps */
   NAP_NS = 500000,
 };
@@ -94,33 +94,43 @@ static bool note(struct meeting *self, int status) {
   return !status;
 }
 
-/* Exchange the messages. Returns whether all ranks have come and agree. */
-static bool exchange(struct meeting *self, const char *header) {
-  memcpy(self->records[atomic_load(&self->begun) % RECORDS], header, HEADER);
-  atomic_fetch_add(&self->begun, 1);
-  int count = 0;
-  for (int i = 1; i < self->size; i++) {
-    int rank = (self->rank + i) % self->size;
-    if (!note(self, self->receive((uintptr_t)message_from(self, rank), self->message, self->byte, (uintptr_t)rank, self->tag,
-                                  self->comm, (uintptr_t)(self->requests + (size_t)count++ * self->request))))
-      return false;
-  }
-  for (int i = 1; i < self->size; i++) {
-    int rank = (self->rank + i) % self->size;
-    memcpy(message_to(self, rank), header, HEADER);
-    if (!note(self, self->send((uintptr_t)message_to(self, rank), HEADER + self->bytes[rank], self->byte, (uintptr_t)rank,
-                               self->tag, self->comm, (uintptr_t)(self->requests + (size_t)count++ * self->request))))
-      return false;
-  }
-  for (int turn = 0, is_done = !count; !is_done; turn++) {
-    if (!note(self, self->test_all((uintptr_t)count, (uintptr_t)self->requests, (uintptr_t)&is_done, (uintptr_t)self->statuses, 0, 0, 0)))
-      return false;
-    if (is_done) break;
+static uintptr_t word(const void *pointer) { return (uintptr_t)pointer; }
+
+/* Begin to send a message, or to receive one. */
+static bool post(struct meeting *self, library_function function, char *message, size_t length, int rank, int request) {
+  char *place = self->requests + (size_t)request * self->request;
+  return note(self, function(word(message), length, self->byte, (uintptr_t)rank, self->tag, self->comm, word(place)));
+}
+
+/* Wait for messages; false if the library fails, or the meeting has ended. */
+static bool complete(struct meeting *self, int count) {
+  int is_done = 0;
+  for (int turn = 0;; turn++) {
+    int status = self->test_all((uintptr_t)count, word(self->requests), word(&is_done), word(self->statuses), 0, 0, 0);
+    if (!note(self, status)) return false;
+    if (is_done) return true;
     if (atomic_load_explicit(&self->ended, memory_order_relaxed)) return false;
     if (turn > QUICK_TURNS) nap();
     else if (turn > EAGER_TURNS) sched_yield();
   }
-  memcpy(message_from(self, self->rank), header, HEADER);
+}
+
+/* Exchange the messages. Returns whether all ranks have come and agree. */
+static bool exchange(struct meeting *self, const char *header) {
+  memcpy(self->records[atomic_load(&self->begun) % RECORDS], header, HEADER);
+  atomic_fetch_add(&self->begun, 1);
+  int others = self->size - 1, own = self->rank;
+  for (int i = 0; i < others; i++) {
+    int rank = (own + 1 + i) % self->size;
+    if (!post(self, self->receive, message_from(self, rank), self->message, rank, i)) return false;
+  }
+  for (int i = 0; i < others; i++) {
+    int rank = (own + 1 + i) % self->size;
+    memcpy(message_to(self, rank), header, HEADER);
+    if (!post(self, self->send, message_to(self, rank), HEADER + self->bytes[rank], rank, others + i)) return false;
+  }
+  if (others && !complete(self, 2 * others)) return false;
+  memcpy(message_from(self, own), header, HEADER);
   for (int rank = 0; rank < self->size; rank++)
     if (memcmp(message_from(self, rank), header, HEADER)) {
       atomic_store(&self->differ, true);
@@ -156,9 +166,9 @@ static bool use(struct meeting *self, const struct run *run) {
       memcpy(run->target + (size_t)rank * plan->piece, data, plan->piece);
     } else if (!rank) {
       memcpy(run->target, data, plan->piece);
-    } else if (!note(self, self->reduce_local((uintptr_t)data, (uintptr_t)run->target, (uintptr_t)plan->elements, plan->type,
-                                              plan->op, 0, 0))) {
-      return false;
+    } else {
+      uintptr_t count = (uintptr_t)plan->elements;
+      if (!note(self, self->reduce_local(word(data), word(run->target), count, plan->type, plan->op, 0, 0))) return false;
     }
   }
   divide(self, plan, run->target);
@@ -222,8 +232,8 @@ static bool move(struct meeting *self, const struct run *run) {
   self->function = plan->function;
   for (int i = 0; i < ARGUMENTS; i++) {
     self->words[i] = plan->words[i];
-    if (plan->kinds[i] == SOURCE_WORD) self->words[i] = is_in_place ? self->in_place : (uintptr_t)source;
-    if (plan->kinds[i] == TARGET_WORD) self->words[i] = (uintptr_t)target;
+    if (plan->kinds[i] == SOURCE_WORD) self->words[i] = is_in_place ? self->in_place : word(source);
+    if (plan->kinds[i] == TARGET_WORD) self->words[i] = word(target);
   }
   self->state = ASKED;
   pthread_cond_broadcast(&self->changed);
@@ -250,7 +260,8 @@ static void run(void *argument) {
   free(argument);
   if (atomic_load(&self->ended)) return;
   char header[HEADER] = "";
-  snprintf(header, sizeof header, "%s%llu%s", plan->before, (unsigned long long)atomic_load(&self->begun) + 1, plan->after);
+  unsigned long long number = atomic_load(&self->begun) + 1;
+  snprintf(header, sizeof header, "%s%llu%s", plan->before, number, plan->after);
   bool is_small = plan->piece <= self->most;
   memset(self->bytes, 0, (size_t)self->size * sizeof *self->bytes);
   atomic_store(&self->inside, 1);
@@ -371,7 +382,8 @@ static PyObject *text_of(const char *header) {
 static PyObject *meeting_state(PyObject *object, PyObject *unused) {
   struct meeting *self = (struct meeting *)object;
   (void)unused;
-  return Py_BuildValue("iii", atomic_load(&self->inside), (int)atomic_load(&self->differ), atomic_load(&self->status));
+  int inside = atomic_load(&self->inside), differ = atomic_load(&self->differ), status = atomic_load(&self->status);
+  return Py_BuildValue("iii", inside, differ, status);
 }
 
 /* headers(): those of all ranks, once they differ. */

@@ -172,6 +172,7 @@ struct calls {
   int users; /* threads that are in one of them without the interpreter lock */
 };
 extern PyTypeObject calls_type;
+extern PyTypeObject meeting_type; /* meeting.c: groups of processes, on streams that are threads */
 
 /* The table of a queue, if the calling thread may use it now; else NULL. The same of what may be one. */
 struct calls *calls_of(PyObject *queue);
@@ -382,10 +383,6 @@ enum answer dispatch_shortcut(PyObject *const *, Py_ssize_t, PyObject *, PyObjec
 enum answer alloca_shortcut(PyObject *const *, Py_ssize_t, PyObject *, PyObject **);
 enum answer dealloca_shortcut(PyObject *const *, Py_ssize_t, PyObject *, PyObject **);
 enum answer execute_shortcut(PyObject *const *, Py_ssize_t, PyObject *, PyObject **);
-/* ---- meeting.c: groups of processes on streams that are threads ---- */
-
-extern PyTypeObject meeting_type;
-
 enum answer all_gather_shortcut(PyObject *const *, Py_ssize_t, PyObject *, PyObject **);
 enum answer all_reduce_shortcut(PyObject *const *, Py_ssize_t, PyObject *, PyObject **);
 enum answer all_to_all_shortcut(PyObject *const *, Py_ssize_t, PyObject *, PyObject **);

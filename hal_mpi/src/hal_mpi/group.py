@@ -211,7 +211,6 @@ class MpiGroup(NativeGroup):
 
     def _collective(self, work: Collective) -> None:
         step = work.step
-        self._begun = step.number
         self._agree(step)
         if not step.elements or work.dtype is None:
             return
@@ -227,6 +226,7 @@ class MpiGroup(NativeGroup):
             if not self._streams.meeting.agree(mine):
                 raise self._find() or OperationError("the group is broken")
             return
+        self._begun = step.number
         self._records[self.rank].append(str(step))
         if not self._peers:
             return
