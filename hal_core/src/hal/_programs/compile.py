@@ -103,26 +103,19 @@ def compile_program(
     compilers = [registry.compiler_of(name) for name, _ in wanted]
     by_backend = check_options(options, [name for name, _ in wanted])
     requests = prepare(source, filename, defines, include_directories, trace, omitted_output)
-    builds = [
-        _Build(
-            name,
-            compiler,
-            architecture,
-            [replace(each, options=by_backend[name]) for each in requests],
-            f"{name}:{architecture}".rstrip(":"),
-        )
-        for compiler, (name, architecture) in zip(compilers, wanted, strict=True)
-    ]
+    builds = []
+    for compiler, (name, architecture) in zip(compilers, wanted, strict=True):
+        given = [replace(each, options=by_backend[name]) for each in requests]
+        place = f"{name}:{architecture}".rstrip(":")
+        builds.append(_Build(name, compiler, architecture, given, place))
     images = _build_all(builds)
     check_distinct(images)
+    macros = {} if defines is None else defines
+    told = [f"{name}: {option}" for name, options in by_backend.items() for option in options]
     metadata = {
         "filenames": "\n".join(each.filename for each in requests),
-        "defines": "\n".join(
-            f"{key}={value}" for key, value in ({} if defines is None else defines).items()
-        ),
-        "options": "\n".join(
-            f"{name}: {option}" for name, given in by_backend.items() for option in given
-        ),
+        "defines": "\n".join(f"{key}={value}" for key, value in macros.items()),
+        "options": "\n".join(told),
     }
     return Program(images, [each.name for one in requests for each in one.entries], metadata)
 

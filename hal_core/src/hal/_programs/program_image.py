@@ -40,16 +40,14 @@ class ProgramImage(NamedTuple):
 
 def pack_image(image: ProgramImage) -> dict[str, Any]:
     """Return what is known of an image, without its bytes, for JSON."""
+    kernels = None
+    if image.kernels is not None:
+        kernels = [[name, _rows(each[0]), *each[1:]] for name, each in image.kernels.items()]
     return {
         "backend": image.backend,
         "target": image.target,
         "size": len(image.image),
-        "kernels": None
-        if image.kernels is None
-        else [
-            [name, _rows(entry.signature), entry.block, entry.shared_memory]
-            for name, entry in image.kernels.items()
-        ],
+        "kernels": kernels,
         "log": image.log,
         "properties": dict(image.properties),
     }

@@ -49,24 +49,15 @@ def prepare(
         as_text(name, "compile: a filename is text"): _source_text(text)
         for name, text in given_sources.items()
     }
-    includes = tuple(
-        [
-            as_path(each, "compile: each of include_directories")
-            for each in as_items(
-                include_directories, "compile: include_directories is a list", ordered=True
-            )
-        ]
-    )
+    folders = as_items(include_directories, "compile: include_directories is a list", ordered=True)
+    includes = tuple([as_path(each, "compile: each of include_directories") for each in folders])
     if not sources:
         raise InvalidArgumentError("compile: there is no source")
-    macros = {
-        as_text(key, "compile: a macro's name is text"): ask(
-            str, value, f"compile: defines[{shown(key)}]"
-        )
-        for key, value in as_mapping(
-            {} if defines is None else defines, "compile: defines is a mapping"
-        ).items()
-    }
+    macros: dict[str, str] = {}
+    if defines is not None:
+        for key, value in as_mapping(defines, "compile: defines is a mapping").items():
+            name = as_text(key, "compile: a macro's name is text")
+            macros[name] = ask(str, value, f"compile: defines[{shown(key)}]")
     how = _check_printing(sources, macros, trace, omitted_output)
     _check_characters(
         [

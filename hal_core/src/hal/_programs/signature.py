@@ -155,25 +155,12 @@ class Signature:
         a bool. A record takes exactly its bytes: bytes-like, a numpy record or
         array, or a ctypes structure.
 
-        Parameters
-        ----------
-        kernel_name
-            The kernel's name in errors.
-        arguments
-            In order, or by name. A last one called ``hal_output`` is a
-            `hal.Output`; if it is left out, it is null.
-        resolve
-            Called once with each pointer's argument that is not None; its
-            exceptions are passed on.
-
-        Raises
-        ------
-        ArgumentTypeError
-            If arguments are missing, surplus or of a type that their parameter
-            does not take.
-        InvalidArgumentError
-            If a value is out of its parameter's range, or a record has another
-            size.
+        `kernel_name` is the kernel's name in errors. `arguments` are in order, or by name; a last
+        one called ``hal_output`` is a `hal.Output`, and null if it is left out. `resolve` is called
+        once with each pointer's argument that is not None, and its exceptions are passed on.
+        Raises `ArgumentTypeError` if arguments are missing, surplus or of a type that their
+        parameter does not take, and `InvalidArgumentError` if a value is out of its parameter's
+        range, or a record has another size.
         """
         if type(arguments) is not tuple:
             arguments = self._in_order(kernel_name, arguments)

@@ -208,23 +208,16 @@ def read_type_table(kernels: bytes, parameters: bytes) -> dict[str, KernelEntry]
             *block, shared_memory = rows[position]
             described = rows[position + 1 : position + 1 + len(names)]
             position += 1 + len(names)
-            signature = Signature(
-                [
-                    Parameter(
-                        each,
-                        _KINDS[kind],
-                        size,
-                        alignment,
-                        bool(flag & 1),
-                        ""
-                        if each == PARAMETER
-                        else element_name(_KINDS[flag >> 4 & 15], flag >> 8),
-                    )
-                    for each, (kind, size, alignment, flag) in zip(names, described, strict=True)
-                ]
-            )
-            x, y, z = block
-            entries[name] = KernelEntry(signature, (x, y, z) if all(block) else None, shared_memory)
+            typed: list[Parameter] = []
+            for each, (kind, size, alignment, flag) in zip(names, described, strict=True):
+                element = element_name(_KINDS[flag >> 4 & 15], flag >> 8)
+                element = "" if each == PARAMETER else element
+                typed.append(
+                    Parameter(each, _KINDS[kind], size, alignment, bool(flag & 1), element)
+                )
+            x, y, z = block if all(block) else (0, 0, 0)
+            threads = (x, y, z) if x else None
+            entries[name] = KernelEntry(Signature(typed), threads, shared_memory)
     except (struct.error, UnicodeDecodeError, ValueError, IndexError) as error:
         raise InvalidArgumentError(_DAMAGED) from error
     if (len(entries), position - len(entries)) != counts or position != len(rows):

@@ -40,23 +40,13 @@ class Flow(Transfers):
     `InvalidArgumentError` for another flow's and `ClosedError` for one that
     was released; nothing has changed then.
 
-    Parameters
-    ----------
-    devices
-        The devices that run the work; `allocate` and `from_host` use the first one
-        by default. They stay the caller's, to close after the flow.
-    chunk
-        Bytes per piece of a copy between devices that goes through
-        the host, 1 or more.
-    snapshot
-        Bytes up to which `write` copies a host array during the call unless
-        told otherwise, 0 or more.
-    peers
-        Whether devices that reach each other's memory copy directly; False
-        sends all copies through the host.
-    trace
-        Called with each submission and the list of what it waits for, on the
-        submitting thread, under no lock.
+    `devices` run the work; `allocate` and `from_host` use the first one by default. They stay
+    the caller's, to close after the flow. A copy between devices that goes through the host is
+    made in pieces of `chunk` bytes, 1 or more. `write` copies a host array of up to `snapshot`
+    bytes, 0 or more, during the call unless told otherwise. With `peers`, devices that reach
+    each other's memory copy directly; without, all copies go through the host. `trace` is called
+    with each submission and the list of what it waits for, on the submitting thread, under no
+    lock.
     """
 
     def __init__(
