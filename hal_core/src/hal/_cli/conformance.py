@@ -14,7 +14,8 @@ from rich.markup import escape
 from rich.progress import Progress, TaskID
 
 import hal
-from hal._cli.terminal import console, progress, write_error, write_json
+from hal._cli.terminal import console, progress, write_json
+from hal.errors import InvalidArgumentError, NotFoundError
 
 _SUITE: Final = "hal_conformance"
 """The package of the suite; found when the command runs, like a plugin."""
@@ -78,13 +79,13 @@ def conformance(
     that is not installed, and 3 for not_run.
     """
     if importlib.util.find_spec(_SUITE) is None:
-        write_error("the suite is not installed; in a clone of hal: pip install ./conformance")
-        raise typer.Exit(2)
+        message = "the suite is not installed; in a clone of hal: pip install ./conformance"
+        raise NotFoundError(message)
     installed = [backend.name for backend in hal.backends()]
     kind = name.partition("?")[0].partition(":")[0]
     if kind not in installed and "-" not in kind:  # a UUID has dashes
-        write_error(f"asked for {name!r}; installed: {', '.join(installed) or 'no backend'}")
-        raise typer.Exit(2)
+        there = ", ".join(installed) or "no backend"
+        raise NotFoundError(f"asked for {name!r}; installed: {there}")
     if report is not None:
         _check_writable(report)
     runner = importlib.import_module(f"{_SUITE}.runner")
@@ -95,8 +96,7 @@ def conformance(
                 name, mode=mode.value, note=note, report=report, on_event=shown
             )
     except (ValueError, OSError) as error:
-        write_error(str(error))
-        raise typer.Exit(2) from None
+        raise InvalidArgumentError(str(error)) from None
     if as_json:
         write_json(result)
     else:
@@ -107,8 +107,7 @@ def conformance(
 def _check_writable(report: Path) -> None:
     """Exit unless the report can be written, so that a run of a minute is not wasted."""
     if not report.name:  # an empty path, this folder, and the root have no name
-        write_error(f"the report cannot be written: '{report}' is no file")
-        raise typer.Exit(2)
+        raise InvalidArgumentError(f"the report cannot be written: '{report}' is no file")
     try:
         report.parent.mkdir(parents=True, exist_ok=True)
         for path in (report, report.with_suffix(".md")):
@@ -117,8 +116,7 @@ def _check_writable(report: Path) -> None:
             if not existed:
                 path.unlink()
     except OSError as error:
-        write_error(f"the report cannot be written: {error}")
-        raise typer.Exit(2) from None
+        raise InvalidArgumentError(f"the report cannot be written: {error}") from None
 
 
 def _show_event(bar: Progress, task: TaskID, event: dict[str, Any]) -> None:

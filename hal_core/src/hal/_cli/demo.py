@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.markup import escape
 
-from hal._cli.terminal import console, write_error
+from hal._cli.terminal import console
+from hal.errors import NotFoundError
 
 if TYPE_CHECKING:
     from hal.demo.run import Report
@@ -68,11 +69,10 @@ def demo(
     """
     missing = [pip for name, pip in _LIBRARIES.items() if importlib.util.find_spec(name) is None]
     if missing:
-        write_error(
+        raise NotFoundError(
             f"the demo needs {', '.join(missing)}; "
             'install the extra, in a clone of hal: pip install "./hal_core[cli,demo]"'
         )
-        raise typer.Exit(2)
     from hal.demo.run import Settings, run  # noqa: PLC0415 - only after the check above
 
     report = run(
