@@ -17,6 +17,8 @@ struct parameter {
 struct packer {
   PyObject_HEAD
   Py_ssize_t count, pointers;
+  PyObject *blocks, *given; /* the block of the last dispatch: where it was found, and by what; or NULL */
+  unsigned block[3];
   struct parameter parameters[MOST_PARAMETERS];
 };
 
@@ -50,6 +52,8 @@ static PyObject *packer_new(PyTypeObject *type, PyObject *args, PyObject *keywor
 static void packer_dealloc(PyObject *object) {
   struct packer *self = (struct packer *)object;
   for (Py_ssize_t i = 0; i < self->count; i++) Py_XDECREF(self->parameters[i].dtypes);
+  Py_XDECREF(self->blocks);
+  Py_XDECREF(self->given);
   Py_TYPE(object)->tp_free(object);
 }
 
@@ -122,21 +126,30 @@ static bool read_shared(PyObject *kernel, PyObject *given, unsigned *shared) {
   return true;
 }
 
-/* Look a block up among those that the kernel has been launched with: its limits hold. */
-static bool read_block(PyObject *kernel, PyObject *given, unsigned *block) {
+/* Look a block up among those that the kernel has been launched with: its limits hold. Mostly it is given by the same
+ * object as last time. */
+static bool read_block(struct packer *packer, PyObject *kernel, PyObject *given, unsigned *block) {
+  PyObject *blocks = get(kernel, Kernel__blocks);
   if (!given) given = Py_None;
+  if (given == packer->given && blocks == packer->blocks) {
+    memcpy(block, packer->block, sizeof packer->block);
+    return true;
+  }
   if (PyTuple_CheckExact(given)) {
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(given); i++)
       if (!PyLong_CheckExact(PyTuple_GET_ITEM(given, i))) return false;
   } else if (given != Py_None && !PyLong_CheckExact(given)) {
     return false;
   }
-  PyObject *known = PyDict_GetItemWithError(get(kernel, Kernel__blocks), given);
+  PyObject *known = PyDict_GetItemWithError(blocks, given);
   if (!known) {
     PyErr_Clear();
     return false;
   }
   for (int i = 0; i < 3; i++) block[i] = (unsigned)PyLong_AsUnsignedLong(PyTuple_GET_ITEM(known, i));
+  memcpy(packer->block, block, sizeof packer->block);
+  Py_XSETREF(packer->blocks, Py_NewRef(blocks));
+  Py_XSETREF(packer->given, Py_NewRef(given));
   return true;
 }
 
@@ -160,13 +173,13 @@ enum answer dispatch(PyObject *queue, PyObject *kernel, const struct launch_opti
   if (PyObject_Length(get(device, DeviceCore__access))) return NOT_MINE;
   PyObject *found = get(kernel, Kernel__packer);
   if (!found || Py_TYPE(found) != &packer_type) return NOT_MINE;
-  const struct packer *packer = (struct packer *)found;
+  struct packer *packer = (struct packer *)found;
   PyObject *arguments = options->args ? options->args : engine.empty;
   bool is_tuple = PyTuple_CheckExact(arguments);
   if (!is_tuple && !PyList_CheckExact(arguments)) return NOT_MINE;
   struct native_call call = {.kind = CALL_LAUNCH, .function = get(device, DeviceCore__launch)};
   if (!read_grid(options->grid, call.launch.grid)) return NOT_MINE;
-  if (!read_block(kernel, options->block, call.launch.block)) return NOT_MINE;
+  if (!read_block(packer, kernel, options->block, call.launch.block)) return NOT_MINE;
   if (!read_shared(kernel, options->shared_memory, &call.launch.shared)) return NOT_MINE;
   PyObject *used = PyTuple_New(packer->pointers + 1);
   if (!used) {

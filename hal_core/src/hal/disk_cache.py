@@ -7,20 +7,30 @@ no other user could have written it.
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import os
 import stat
 import time
 from collections.abc import Callable, Iterator
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from hal._base.whole_files import UNFINISHED, replace_whole
+
+if TYPE_CHECKING:
+    from hashlib import sha256
+else:
+    try:  # `hashlib` would load OpenSSL, for as long as many a device takes to open
+        from _sha2 import sha256
+    except ImportError:
+        try:
+            from _sha256 import sha256  # before Python 3.12
+        except ImportError:
+            from hashlib import sha256
 
 __all__ = ["DiskCache"]
 
 _ENTRIES_AT_MOST: Final = 2000
 _LONGEST_WRITE: Final = 3600.0  # seconds after which a write of an entry counts as abandoned
-_DIGEST: Final = hashlib.sha256().digest_size
+_DIGEST: Final = sha256().digest_size
 
 
 class DiskCache:
@@ -65,7 +75,7 @@ class DiskCache:
     @staticmethod
     def key(*parts: str | bytes) -> str:
         """Return the key of a result of these parts, in this order."""
-        digest = hashlib.sha256()
+        digest = sha256()
         for part in parts:
             data = part.encode() if isinstance(part, str) else part
             # The length keeps ("ab", "c") and ("a", "bc") apart.
@@ -97,7 +107,7 @@ class DiskCache:
                 raise  # from a signal handler (O3)
             return None
         digest, content = data[:_DIGEST], data[_DIGEST:]
-        return content if hashlib.sha256(content).digest() == digest else None
+        return content if sha256(content).digest() == digest else None
 
     def store(self, key: str, content: bytes) -> None:
         """Put an entry into the cache, whole or not at all; without a cache do nothing."""
@@ -106,7 +116,7 @@ class DiskCache:
             return
         # A process that looks at the same time sees the old entry or the new one.
         with _suppressed():
-            entry = hashlib.sha256(content).digest() + content
+            entry = sha256(content).digest() + content
             replace_whole(os.path.join(directory, key), entry, 0o600)
             _prune(directory)
 

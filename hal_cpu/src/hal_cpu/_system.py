@@ -40,7 +40,7 @@ def refusals(doing: str, kind: type[HalError] = OperationError) -> Iterator[None
 def _read_group(name: str) -> str:
     """Return the value of a resource in this process's control group, or "" if it has none."""
     try:
-        with open(f"/sys/fs/cgroup/{name}", encoding="ascii") as file:
+        with open(f"/sys/fs/cgroup/{name}", encoding="utf-8") as file:
             return file.read().strip()
     except (OSError, ValueError):
         return ""
@@ -85,7 +85,7 @@ def missing_features(wanted: str) -> list[str]:
 def free_memory() -> int | None:
     """Return the bytes available without swapping, or None if the system does not tell."""
     try:
-        with open("/proc/meminfo", encoding="ascii") as lines:
+        with open("/proc/meminfo", encoding="utf-8") as lines:
             found = next((line for line in lines if line.startswith("MemAvailable:")), "")
         free = int(found.split()[1]) * 1024
     except (OSError, ValueError, IndexError):

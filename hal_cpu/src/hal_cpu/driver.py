@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import functools
-import hashlib
 import os
 import platform
-import uuid
 from collections.abc import Mapping, Sequence
 from typing import Final
 
 from hal.errors import BackendUnavailableError, InvalidArgumentError
 from hal.native import DeviceInfo, NativeDevice, NativeDriver
-from hal_cpu import _driver, _events, _image, _system
+from hal_cpu import _build, _driver, _events, _image, _system
 from hal_cpu.device import CpuDevice
 
 __all__ = ["CpuDriver"]
@@ -98,7 +96,7 @@ def _describe(index: int, compiler: str) -> DeviceInfo:
     return DeviceInfo(
         index=index,
         name=_processor_name(),
-        uuid=str(uuid.uuid5(_machine(), f"cpu-{index}")),
+        uuid=_uuid(index),
         architecture=platform.machine(),
         total_memory=_system.total_memory(),
         compute_units=_system.processor_count(),
@@ -111,17 +109,23 @@ def _describe(index: int, compiler: str) -> DeviceInfo:
 
 
 @functools.cache
-def _machine() -> uuid.UUID:
-    """Return an identifier of this machine that tells nothing else about it."""
+def _machine() -> str:
+    """Return an identifier of this machine."""
     text = platform.node()
     for name in ("/etc/machine-id", "/var/lib/dbus/machine-id"):
         try:
-            with open(name, encoding="ascii") as file:
+            with open(name, encoding="utf-8") as file:
                 text = file.read().strip() or text
             break
         except (OSError, ValueError):
             continue
-    return uuid.UUID(bytes=hashlib.sha256(b"hal-cpu\0" + text.encode()).digest()[:16])
+    return text
+
+
+def _uuid(index: int) -> str:
+    """Return a UUID of version 8, of a hash: it tells nothing else about this machine."""
+    key = _build.CACHE.key("hal-cpu", _machine(), str(index))
+    return f"{key[:8]}-{key[8:12]}-8{key[13:16]}-a{key[17:20]}-{key[20:32]}"
 
 
 def _processor_name() -> str:
