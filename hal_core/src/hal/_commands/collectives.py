@@ -8,24 +8,21 @@ could neither be withdrawn nor aborted alone. So every provider runs the same re
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
+import numpy as np
+
+from hal._commands.bindings import LateTable, Table
 from hal._commands.hazards import END
 from hal._commands.nodes import Command, Operand, check_operand
 from hal._commands.slots import DIRECT, Slots
+from hal._engine.stream import StreamQueue
+from hal._memory.core import DeviceCore
+from hal._memory.storage import Storage
 from hal._transfers.collective_checks import agree, check, check_group, distance_of
 from hal._transfers.collectives import GroupLaunch, GroupRegion
 from hal.errors import InvalidArgumentError
 from hal.native_collectives import Collective, CollectiveStep, Participant
-
-if TYPE_CHECKING:
-    import numpy as np
-
-    from hal._commands.bindings import LateTable, Table
-    from hal._engine.stream import StreamQueue
-    from hal._memory.core import DeviceCore
-    from hal._memory.storage import Storage
-
 
 _TARGET = -1
 _SOURCE = -2

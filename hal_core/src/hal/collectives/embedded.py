@@ -347,8 +347,5 @@ def _suits(request: Join) -> str:
 
 
 PROVIDER: Final = Provider(
-    name="embedded",
-    summary="ranks in one process, reduced on the host",
-    suits=_suits,
-    join=_join,
+    name="embedded", summary="ranks in one process, reduced on the host", suits=_suits, join=_join
 )

@@ -8,19 +8,15 @@ import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Self, SupportsFloat
+from typing import Any, Final, Self, SupportsFloat
+
+import numpy as np
 
 import hal
 from hal.arguments import as_int, as_items, as_seconds
 from hal.collectives import group_watch
 from hal.collectives.texts import RECORDS, again, timed_out, withdrawn
-from hal.errors import (
-    ClosedError,
-    CollectiveError,
-    HalError,
-    InvalidArgumentError,
-    OperationError,
-)
+from hal.errors import ClosedError, CollectiveError, HalError, InvalidArgumentError, OperationError
 from hal.native_collectives import (
     MESSAGES,
     Collective,
@@ -30,9 +26,6 @@ from hal.native_collectives import (
     NativeGroup,
     Participant,
 )
-
-if TYPE_CHECKING:
-    import numpy as np
 
 _MOST: Final = 2**31 - 1  # the highest color and key; MPI takes no more
 
