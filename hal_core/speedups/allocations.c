@@ -193,9 +193,7 @@ static void take(struct effect *effect, PyObject *operation, struct drops *drops
 }
 
 static bool prepare(struct taking *self, PyObject *device, PyObject *size, PyObject *dtype) {
-  struct timespec now;
-  clock_gettime(COARSE_CLOCK, &now);
-  PyObject *since = PyFloat_FromDouble((double)now.tv_sec + (double)now.tv_nsec * 1e-9);
+  PyObject *since = PyFloat_FromDouble(seconds_of(COARSE_CLOCK));
   PyObject *uses = PyList_New(0);
   PyObject *length = dtype == engine.bytes ? Py_NewRef(size) : PyLong_FromLongLong(self->size / size_of(code_of(dtype)));
   PyObject *shape = length ? PyTuple_Pack(1, length) : NULL;

@@ -76,11 +76,7 @@ static bool is_before(PyObject *group, PyObject *queue) {
   return get(get(last, GroupLaunch_submission), Operation__state) == engine.done;
 }
 
-static PyObject *monotonic(void) {
-  struct timespec now;
-  if (clock_gettime(CLOCK_MONOTONIC, &now)) return NULL;
-  return PyFloat_FromDouble((double)now.tv_sec + 1e-9 * (double)now.tv_nsec);
-}
+static PyObject *monotonic(void) { return PyFloat_FromDouble(seconds_of(CLOCK_MONOTONIC)); }
 
 static bool may_line_up(struct effect *effect, const struct issue *issue) {
   struct turn *self = (struct turn *)effect;

@@ -138,6 +138,14 @@ bool enter(void) { return enter_lock(engine.lock); }
 
 bool enter_behind(PyObject *lock) { return lock ? own(engine.lock) : enter(); }
 
+bool enter_at_last(void) {
+  struct owned_lock *self = (struct owned_lock *)engine.lock;
+  if (Py_TYPE(self) != &owned_lock_type) return false;
+  while (self->owner)
+    if (!wait_for_bell(self)) return false;
+  return enter();
+}
+
 void leave(void) { leave_lock(engine.lock); }
 
 enum answer leave_to_python(PyObject *function, PyObject *first, PyObject *second) {

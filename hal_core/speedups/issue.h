@@ -135,6 +135,30 @@ bool want(PyObject *operation);
 bool find_waiting(PyObject *timeline, long long value, struct waiting *found);
 void leave_register(const struct waiting *found);
 
+/* Register a thread for a timepoint, unless it is there: in `_reached` or in `_recorded`. False if that failed. */
+bool register_thread(PyObject *thread, PyObject *timepoint, enum slot until);
+
+/* Tell a thread that one of the things that it waits for is there, which wakes it if that was the last. */
+void count_down(PyObject *thread);
+
+/* ---- waits.c ---- */
+
+/* How long a waiter asks without a pause, as hal._engine.waiting has it. */
+#define POLL_SECONDS 100e-6
+
+/* Ask an operation's event until it is complete and retired, for so many seconds; `*late` is how long if that was in
+ * vain. RAISED if a signal handler raises. */
+enum answer spin(PyObject *operation, double seconds, double *late);
+
+/* Read a time-out, of which at most so much is spent. */
+bool read_seconds(PyObject *given, double most, double *seconds);
+
+/* ---- sleepers.c ---- */
+
+/* Wait for a tuple of timepoints, for `seconds` from `begun` on; the caller has `asked` or watched them for so long. */
+enum answer wait_for_entries(PyObject *entries, PyObject *timeout, double seconds, double asked, double begun,
+                             PyObject **result);
+
 /* ---- signals.c ---- */
 
 /* Issue operations that wait for the signals of one that is issued, with that answer. No lock held. */

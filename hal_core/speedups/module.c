@@ -77,7 +77,6 @@ static PyMethodDef functions[] = {
     {"settle_all", settle_each, METH_O, PyDoc_STR("Record the events that were put off on queues.")},
     {"sleep_at", (PyCFunction)(void (*)(void))sleep_at, METH_FASTCALL, PyDoc_STR("Sleep at a POSIX semaphore.")},
     {"use_lock", replace_lock, METH_O, PyDoc_STR("Use another timeline lock.")},
-    {"watch", watch_each, METH_VARARGS, PyDoc_STR("Register a thread for entries.")},
     {NULL, NULL, 0, NULL},
 };
 

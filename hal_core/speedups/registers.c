@@ -19,17 +19,22 @@ static PyObject *bucket_at(PyObject *waiters, Py_ssize_t index) {
 
 /* Remove the first key of the heap. */
 static void pop_key(PyObject *waiters) {
-  PyObject *key = PyObject_CallOneArg(engine.heappop, get(waiters, Waiters__keys));
-  if (!key) PyErr_Clear();
+  PyObject *keys = get(waiters, Waiters__keys), *key;
+  if (PyList_GET_SIZE(keys) == 1) { /* mostly: each step of a program has a semaphore of its own */
+    key = PyList_GET_ITEM(keys, 0);
+    Py_SET_SIZE(keys, 0);
+  } else if (!(key = PyObject_CallOneArg(engine.heappop, keys))) {
+    PyErr_Clear();
+  }
   Py_XDECREF(key);
 }
 
-/* Return the first key whose bucket is there: the others linger. LLONG_MAX if there is none. */
-static long long first_key(PyObject *waiters) {
-  if (waiters == Py_None) return LLONG_MAX;
-  PyObject *keys = get(waiters, Waiters__keys);
-  while (PyList_GET_SIZE(keys) && !bucket_at(waiters, 0)) pop_key(waiters);
-  return PyList_GET_SIZE(keys) ? key_at(keys, 0) : LLONG_MAX;
+/* Return the bucket of the first key that has one, borrowed: other keys linger. NULL if there is none. */
+static PyObject *first_bucket(PyObject *waiters) {
+  PyObject *bucket = NULL;
+  if (waiters == Py_None) return NULL;
+  while (PyList_GET_SIZE(get(waiters, Waiters__keys)) && !(bucket = bucket_at(waiters, 0))) pop_key(waiters);
+  return bucket;
 }
 
 static bool are_threads(PyObject *bucket) {
@@ -70,34 +75,29 @@ static void ring(PyObject *bell) {
   sem_post(pointer(bell, Doorbell_argument));
 }
 
-static void tell_below(PyObject *waiters, Py_ssize_t index, long long last, struct drops *drops) {
+/* Tell in the heap from `index` down; whether there was somebody. */
+static bool tell_below(PyObject *waiters, Py_ssize_t index, long long last, struct drops *drops) {
   PyObject *keys = get(waiters, Waiters__keys);
-  if (index >= PyList_GET_SIZE(keys) || key_at(keys, index) > last) return;
+  if (index >= PyList_GET_SIZE(keys) || key_at(keys, index) > last) return false;
   PyObject *bucket = key_at(keys, index) & 1 ? NULL : bucket_at(waiters, index), *watcher, *number_of;
   Py_ssize_t position = 0;
-  while (bucket && PyDict_Next(bucket, &position, &watcher, &number_of)) {
-    long long missing = number(watcher, HostWaiter__missing) - 1;
-    put(watcher, HostWaiter__missing, PyLong_FromLongLong(missing));
-    if (missing > 0 || !is_true(watcher, HostWaiter__is_asleep)) continue;
-    put(watcher, HostWaiter__is_asleep, Py_NewRef(Py_False));
-    ring(get(watcher, HostWaiter__bell));
-  }
+  while (bucket && PyDict_Next(bucket, &position, &watcher, &number_of)) count_down(watcher);
   if (bucket) {
     drop_later(drops, Py_NewRef(bucket));
     if (PyDict_DelItem(get(waiters, Waiters__buckets), PyList_GET_ITEM(keys, index)) < 0) PyErr_Clear();
   }
-  tell_below(waiters, 2 * index + 1, last, drops);
-  tell_below(waiters, 2 * index + 2, last, drops);
+  bool has_left = tell_below(waiters, 2 * index + 1, last, drops);
+  return tell_below(waiters, 2 * index + 2, last, drops) || has_left || bucket;
 }
 
 void tell(PyObject *waiters, long long value, struct drops *drops) {
   if (waiters == Py_None || !PyDict_GET_SIZE(get(waiters, Waiters__buckets))) return;
-  tell_below(waiters, 0, 2 * value + 1, drops);
-  first_key(waiters); /* none lingers before the others */
+  if (tell_below(waiters, 0, 2 * value + 1, drops)) first_bucket(waiters); /* none lingers before the others */
 }
 
 bool is_wanted(PyObject *timeline, long long value) {
-  return first_key(get(timeline, Timeline__reached)) <= 2 * value + 1;
+  PyObject *waiters = get(timeline, Timeline__reached);
+  return first_bucket(waiters) && key_at(get(waiters, Waiters__keys), 0) <= 2 * value + 1;
 }
 
 bool want(PyObject *operation) {
@@ -135,58 +135,76 @@ bool add_bucket(PyObject *waiters, PyObject *key, PyObject *bucket) {
   return done;
 }
 
-/* Register a thread that counts what it waits for, unless it is there; false if that is not the plain case. */
-static bool watch(PyObject *thread, PyObject *timepoint) {
+bool register_thread(PyObject *thread, PyObject *timepoint, enum slot until) {
   PyObject *timeline = get(timepoint, Timepoint__semaphore), *registered = get(thread, HostWaiter__registered);
-  long long value = number(timepoint, Timepoint__value);
-  if (!is_none(timeline, Timeline__failure) || number(timeline, Timeline__value) >= value || value > MOST_VALUE)
-    return false;
-  if (covering(timeline, value)) return false; /* the thread asks that */
-  if (is_none(timeline, Timeline__reached)) {
+  if (is_none(timeline, until)) {
     PyObject *made = new_register();
     if (!made) return false;
-    put(timeline, Timeline__reached, made);
+    put(timeline, until, made);
   }
-  PyObject *waiters = get(timeline, Timeline__reached), *key = PyLong_FromLongLong(2 * value);
+  PyObject *waiters = get(timeline, until), *key = PyLong_FromLongLong(2 * number(timepoint, Timepoint__value));
   PyObject *bucket = key ? PyDict_GetItemWithError(get(waiters, Waiters__buckets), key) : NULL;
   bool is_there = bucket && PyDict_GetItemWithError(bucket, thread);
-  if (key && !bucket && (bucket = new_bucket(thread, PyList_GET_SIZE(registered)))) {
-    is_there = !PyList_Append(registered, timepoint) && add_bucket(waiters, key, bucket);
-    if (is_there) put(thread, HostWaiter__missing, PyLong_FromLongLong(number(thread, HostWaiter__missing) + 1));
-    Py_DECREF(bucket);
+  if (!key || is_there || PyErr_Occurred()) {
+    Py_XDECREF(key);
+    return is_there;
   }
-  Py_XDECREF(key);
-  return is_there;
+  PyObject *position = PyLong_FromSsize_t(PyList_GET_SIZE(registered));
+  PyObject *missing = PyLong_FromLongLong(number(thread, HostWaiter__missing) + 1);
+  bool is_done = position && missing && !PyList_Append(registered, timepoint);
+  if (is_done && bucket) is_done = !PyDict_SetItem(bucket, thread, position);
+  if (is_done && !bucket) {
+    is_done = (bucket = new_bucket(thread, PyList_GET_SIZE(registered) - 1)) && add_bucket(waiters, key, bucket);
+    Py_XDECREF(bucket);
+  }
+  if (is_done) put(thread, HostWaiter__missing, Py_NewRef(missing));
+  Py_XDECREF(missing);
+  Py_XDECREF(position);
+  Py_DECREF(key);
+  return is_done;
 }
 
-PyObject *watch_each(PyObject *module, PyObject *args) {
-  (void)module;
-  PyObject *thread, *entries;
-  Py_ssize_t next, end;
-  if (!PyArg_ParseTuple(args, "O!O!nn", engine.HostWaiter, &thread, &PyList_Type, &entries, &next, &end)) return NULL;
-  while (next < end && next < PyList_GET_SIZE(entries) && watch(thread, PyList_GET_ITEM(entries, next))) next++;
-  PyErr_Clear();
-  return PyLong_FromSsize_t(next);
+void count_down(PyObject *thread) {
+  long long missing = number(thread, HostWaiter__missing) - 1;
+  put(thread, HostWaiter__missing, PyLong_FromLongLong(missing));
+  if (missing > 0 || !is_true(thread, HostWaiter__is_asleep)) return;
+  put(thread, HostWaiter__is_asleep, Py_NewRef(Py_False));
+  ring(get(thread, HostWaiter__bell));
+}
+
+/* Return the entry that was put into a bucket first, as PyDict_Next does. */
+static bool first_of(PyObject *bucket, PyObject **waiter, PyObject **index) {
+  /* A bucket that is worked off has only holes in front of what was found last, and they are not gone through again:
+   * 50,000 operations would take 50,000 times as long as one, squared. Nothing relies on the order, if it is of another
+   * bucket that stood in the same place. */
+  static PyObject *last; /* not kept */
+  static Py_ssize_t place;
+  Py_ssize_t next = bucket == last ? place : 0;
+  if (!PyDict_Next(bucket, &next, waiter, index) && next) {
+    next = 0;
+    PyDict_Next(bucket, &next, waiter, index);
+  }
+  last = bucket;
+  place = next - 1;
+  return next;
 }
 
 bool find_waiting(PyObject *timeline, long long value, struct waiting *found) {
-  PyObject *waiters = get(timeline, Timeline__recorded), *index;
-  Py_ssize_t position = 0;
-  long long key = first_key(waiters);
+  PyObject *waiters = get(timeline, Timeline__recorded), *bucket = first_bucket(waiters), *index;
+  long long key = bucket ? key_at(get(waiters, Waiters__keys), 0) : LLONG_MAX;
   if (key > 2 * value + 1) return false;
-  *found = (struct waiting){.waiters = waiters, .key = PyList_GET_ITEM(get(waiters, Waiters__keys), 0)};
-  found->bucket = bucket_at(waiters, 0);
-  if (key & 1 && PyDict_Next(found->bucket, &position, &found->operation, &index))
+  *found = (struct waiting){
+      .waiters = waiters, .key = PyList_GET_ITEM(get(waiters, Waiters__keys), 0), .bucket = bucket};
+  if (key & 1 && first_of(found->bucket, &found->operation, &index))
     found->bit = integer(index) < MOST_BITS ? 1LL << integer(index) : 0;
   return true;
 }
 
 void leave_register(const struct waiting *found) {
-  PyObject *bucket = Py_NewRef(found->bucket);
-  if (PyDict_DelItem(bucket, found->operation) < 0) PyErr_Clear();
-  if (!PyDict_GET_SIZE(bucket)) {
-    if (PyDict_DelItem(get(found->waiters, Waiters__buckets), found->key) < 0) PyErr_Clear();
-    pop_key(found->waiters);
+  if (PyDict_GET_SIZE(found->bucket) > 1) {
+    if (PyDict_DelItem(found->bucket, found->operation) < 0) PyErr_Clear();
+    return;
   }
-  Py_DECREF(bucket);
+  if (PyDict_DelItem(get(found->waiters, Waiters__buckets), found->key) < 0) PyErr_Clear();
+  pop_key(found->waiters);
 }

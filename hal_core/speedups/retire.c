@@ -150,7 +150,7 @@ static bool retire_deep(PyObject *queue, struct drops *drops, long long wanted, 
   }
   if (completed) {
     put(queue, StreamQueue__unanswered, Py_NewRef(engine.zero));
-    PyObject *epoch = PyObject_CallNoArgs((PyObject *)&PyBaseObject_Type);
+    PyObject *epoch = PyObject_New(PyObject, &PyBaseObject_Type);
     if (epoch) put(context, DeviceContext_epoch, epoch);
   }
   return is_done;

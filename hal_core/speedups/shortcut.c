@@ -49,6 +49,7 @@ static const struct {
     {"submission_wait", submission_wait_shortcut},
     {"submit", submit_shortcut},
     {"wait", wait_shortcut},
+    {"wait_all", wait_all_shortcut},
     {"wait_before", wait_before_shortcut},
     {"write", write_shortcut},
 };

@@ -89,6 +89,10 @@ int install_engine(PyObject *classes, PyObject *parts) {
   if (!(engine.release_later = part(parts, "release_later"))) return -1;
   if (!(engine.want = part(parts, "want"))) return -1;
   if (!(engine.sleep = part(parts, "sleep"))) return -1;
+  if (!(engine.wait_all = part(parts, "wait_all"))) return -1;
+  if (!(engine.mend = part(parts, "mend"))) return -1;
+  if (!(engine.leave = part(parts, "leave"))) return -1;
+  if (!(engine.bells = part(parts, "bells"))) return -1;
   if (!(engine.prepare = part(parts, "prepare"))) return -1;
   if (!(engine.put_off = part(parts, "put_off"))) return -1;
   if (!(engine.heappop = part(parts, "heappop"))) return -1;

@@ -79,6 +79,7 @@
   X(Doorbell, argument)                                                                            \
   X(HostWaiter, _bell)                                                                             \
   X(HostWaiter, _is_asleep)                                                                        \
+  X(HostWaiter, _leads)                                                                            \
   X(HostWaiter, _missing)                                                                          \
   X(HostWaiter, _registered)                                                                       \
   X(Event, count)                                                                                  \

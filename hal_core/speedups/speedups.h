@@ -33,6 +33,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <time.h>
 
 #include "slots.h"
 
@@ -65,7 +66,9 @@ extern struct engine {
   PyObject *pump;                                         /* Python: issues what is ready */
   PyObject *release_again, *release_later; /* Python: release those that wait, here or later */
   PyObject *want;                          /* Python: has an operation retired as it ends */
-  PyObject *sleep; /* Python: waits for what was watched or asked in vain */
+  PyObject *sleep, *wait_all;              /* Python: wait for what was watched or asked in vain */
+  PyObject *mend, *leave;                  /* Python: repairs what has broken off; takes a thread's registrations back */
+  PyObject *bells;                         /* a list of doorbells that nobody sleeps at */
   PyObject *heappop, *heappush;
   PyObject *prepare, *settle; /* Python: records an operation of a group; watches over one */
   PyObject *watched;          /* the set of the groups that are watched over */
@@ -91,6 +94,13 @@ extern struct engine {
   long most_blocks, most_blocks_yz; /* of a grid: in x, and in each of the others */
 } engine;
 #undef CLASS_FIELD
+
+/* What a clock shows. */
+static inline double seconds_of(clockid_t clock) {
+  struct timespec time;
+  clock_gettime(clock, &time);
+  return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
+}
 
 /* The device of a queue, borrowed; NULL for what is no queue, or one whose __init__ never ended. */
 static inline PyObject *device_of(PyObject *queue) {
@@ -211,6 +221,10 @@ void *pointer(PyObject *object, enum slot slot);
 
 /* Take the timeline lock if nobody has it. */
 bool enter(void);
+
+/* Take it, and wait for that without the interpreter lock; false, mostly with an exception, if that cannot be. */
+bool enter_at_last(void);
+
 void leave(void);
 
 /* The same for another lock of the engine, of the same kind. It is taken first: this allocates. */
@@ -408,6 +422,7 @@ enum answer queue_write_shortcut(PyObject *const *, Py_ssize_t, PyObject *, PyOb
 enum answer read_shortcut(PyObject *const *, Py_ssize_t, PyObject *, PyObject **);
 enum answer write_shortcut(PyObject *const *, Py_ssize_t, PyObject *, PyObject **);
 enum answer wait_before_shortcut(PyObject *const *, Py_ssize_t, PyObject *, PyObject **);
+enum answer wait_all_shortcut(PyObject *const *, Py_ssize_t, PyObject *, PyObject **);
 enum answer wait_shortcut(PyObject *const *, Py_ssize_t, PyObject *, PyObject **);
 PyObject *sleep_at(PyObject *module, PyObject *const *args, Py_ssize_t count);
 enum answer spin_shortcut(PyObject *const *, Py_ssize_t, PyObject *, PyObject **);
@@ -415,10 +430,6 @@ enum answer submission_wait_shortcut(PyObject *const *, Py_ssize_t, PyObject *, 
 
 /* release(semaphore, value): issue operations that wait for a value that is recorded or reached. */
 PyObject *release_some(PyObject *module, PyObject *args);
-
-/* watch(thread, entries, next, end): register a thread for entries of a list, under the lock, up to one that is left to
- * the Python engine; its place. */
-PyObject *watch_each(PyObject *module, PyObject *args);
 
 /* retire(operation): retire an operation whose event is complete; false if the Python engine is to. */
 PyObject *retire_through(PyObject *module, PyObject *operation);

@@ -1,11 +1,19 @@
 /* Semaphore.at, Semaphore.wait and Submission.wait (rules S1, S6). */
-#define _GNU_SOURCE /* CPU_COUNT */
+#define _GNU_SOURCE /* CPU_COUNT, RTLD_DEFAULT */
 #include "arguments.h" /* Python.h comes before the system's headers */
+#include "issue.h"
 
+#include <dlfcn.h>
 #include <errno.h>
+#include <math.h>
 #include <sched.h>
 #include <semaphore.h>
-#include <time.h>
+
+static double now(void) { return seconds_of(CLOCK_MONOTONIC); }
+
+/* sem_clockwait of the C library, or NULL: glibc has it since 2.30, and musl has none. With the other clock, a sleep
+ * becomes longer if that is set back. */
+static int (*clockwait)(sem_t *, clockid_t, const struct timespec *);
 
 /* sleep_at(semaphore, seconds): sleep at a POSIX semaphore until it is posted, or for a time, or until a signal
  * was handled; take all posts. Returns whether there was one. */
@@ -15,14 +23,16 @@ PyObject *sleep_at(PyObject *module, PyObject *const *args, Py_ssize_t count) {
   double seconds = semaphore ? PyFloat_AsDouble(args[1]) : 0;
   if (PyErr_Occurred()) return NULL;
   if (!semaphore) return PyErr_Format(PyExc_TypeError, "sleep_at takes a semaphore and a number");
-  struct timespec end;
-  clock_gettime(CLOCK_REALTIME, &end);
-  double nanoseconds = (double)end.tv_nsec + 1e9 * (seconds > 0 ? seconds : 0);
-  end.tv_sec += (time_t)(nanoseconds / 1e9);
-  end.tv_nsec = (long)(nanoseconds - 1e9 * (double)(time_t)(nanoseconds / 1e9));
+  static bool has_looked;
+  if (!has_looked) *(void **)&clockwait = dlsym(RTLD_DEFAULT, "sem_clockwait");
+  has_looked = true;
+  double end = seconds_of(clockwait ? CLOCK_MONOTONIC : CLOCK_REALTIME) + (seconds > 0 ? seconds : 0);
+  struct timespec until = {.tv_sec = (time_t)end};
+  until.tv_nsec = (long)((end - (double)until.tv_sec) * 1e9);
   int error;
   Py_BEGIN_ALLOW_THREADS
-  error = sem_timedwait(semaphore, &end) ? errno : 0;
+  error = clockwait ? clockwait(semaphore, CLOCK_MONOTONIC, &until) : sem_timedwait(semaphore, &until);
+  if (error) error = errno;
   Py_END_ALLOW_THREADS
   if (error == EINTR && PyErr_CheckSignals()) return NULL;
   bool is_posted = !error;
@@ -43,16 +53,9 @@ enum answer at_shortcut(PyObject *const *args, Py_ssize_t count, PyObject *names
   return TAKEN;
 }
 
-static const double poll_seconds = 100e-6; /* as hal._engine.waiting has it */
 static const double nap_seconds = 10e-3;   /* how long a submission is asked, with naps between */
 static const double watch_seconds = 50e-6;  /* as hal._base.sync.Doorbell.spin */
 enum { EAGER_TURNS = 4 };
-
-static double now(void) {
-  struct timespec time;
-  clock_gettime(CLOCK_MONOTONIC, &time);
-  return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
-}
 
 /* How long to nap after so long a wait. A nap ends 50 microseconds late by itself, and what it costs is 5 per cent of
  * that. */
@@ -65,12 +68,10 @@ static void nap(double seconds) {
   nanosleep(&(struct timespec){.tv_nsec = (long)(seconds * 1e9)}, NULL);
 }
 
-/* Ask an operation's event until it is complete and retired, for so many seconds; `*late` is how long if that was in
- * vain. After 100 microseconds there are naps between, where a driver's notification of a sleeping thread comes later
+/* After 100 microseconds there are naps between, where a driver's notification of a sleeping thread comes later
  * (130 to 300 microseconds on an H100); elsewhere it ends then. The interpreter lock is let go between two
- * questions, not while one is asked: then no other thread can destroy the event meanwhile. RAISED if a signal
- * handler raises. */
-static enum answer spin(PyObject *operation, double seconds, double *late) {
+ * questions, not while one is asked: then no other thread can destroy the event meanwhile. */
+enum answer spin(PyObject *operation, double seconds, double *late) {
   PyObject *queue = get(operation, Operation__queue);
   if (get(operation, Operation__state) != engine.issued) return NOT_MINE;
   if (!is_none(queue, StreamQueue__leader)) return NOT_MINE; /* another thread asks for all */
@@ -101,8 +102,8 @@ static enum answer spin(PyObject *operation, double seconds, double *late) {
     double time = now();
     if (!turn) begun = time;
     waited = time - begun;
-    if (waited >= seconds || (waited >= poll_seconds && !calls->query_stream)) {
-      *late = waited > 0 ? waited : poll_seconds;
+    if (waited >= seconds || (waited >= POLL_SECONDS && !calls->query_stream)) {
+      *late = waited > 0 ? waited : POLL_SECONDS;
       break;
     }
     if (PyErr_CheckSignals()) {
@@ -110,11 +111,11 @@ static enum answer spin(PyObject *operation, double seconds, double *late) {
       break;
     }
     Py_BEGIN_ALLOW_THREADS
-    if (waited >= poll_seconds) {
+    if (waited >= POLL_SECONDS) {
       double left = seconds - waited, next = nap_after(waited);
       nap(next < left ? next : left);
-    } else if (turn >= EAGER_TURNS) {
-      sched_yield();
+    } else if (turn >= EAGER_TURNS || !calls->query_stream) {
+      sched_yield(); /* at once where a thread does the work, which may have been woken on this processor */
     }
     Py_END_ALLOW_THREADS
   }
@@ -179,8 +180,7 @@ static bool watch(PyObject *timeline, long long value, double seconds) {
   return is_late;
 }
 
-/* Read a time-out, of which at most so much is spent here. */
-static bool read_timeout(PyObject *given, double most, double *seconds) {
+bool read_seconds(PyObject *given, double most, double *seconds) {
   *seconds = most;
   if (!given || given == Py_None) return true;
   double value;
@@ -209,7 +209,7 @@ static bool read_wait(PyObject *const *args, Py_ssize_t count, PyObject *names, 
     timeout = args[needed];
   }
   *given = timeout;
-  return read_timeout(timeout, most, seconds);
+  return read_seconds(timeout, most, seconds);
 }
 
 /* spin_for_operation(operation, timeout), and spin_for(semaphore, value, timeout) */
@@ -217,7 +217,7 @@ enum answer spin_shortcut(PyObject *const *args, Py_ssize_t count, PyObject *nam
   double seconds;
   long long value;
   double late = 0;
-  if (names || count < 2 || count > 3 || !read_timeout(args[count - 1], poll_seconds, &seconds)) return NOT_MINE;
+  if (names || count < 2 || count > 3 || !read_seconds(args[count - 1], POLL_SECONDS, &seconds)) return NOT_MINE;
   PyObject *operation = args[0];
   if (count == 3) {
     if (!PyObject_TypeCheck(args[0], engine.Timeline) || !small_int(args[1], &value) || value < 0) return NOT_MINE;
@@ -233,13 +233,27 @@ enum answer spin_shortcut(PyObject *const *args, Py_ssize_t count, PyObject *nam
   return late ? TAKEN : answer;
 }
 
-/* Have Python wait for a semaphore or a submission, which was watched or asked for so many seconds. */
-static enum answer sleep_for(PyObject *waited, PyObject *value, PyObject *timeout, double late, PyObject **result) {
-  PyObject *asked = PyFloat_FromDouble(late);
-  if (!asked) return RAISED;
-  *result = PyObject_CallFunctionObjArgs(engine.sleep, waited, value, timeout ? timeout : Py_None, asked, NULL);
-  Py_DECREF(asked);
+/* Have Python make a timepoint of a submission, and wait for that; it was asked for so many seconds. */
+static enum answer sleep_for(PyObject *operation, PyObject *timeout, double late, PyObject **result) {
+  PyObject *asked = PyFloat_FromDouble(late), *begun = PyFloat_FromDouble(now() - late);
+  if (asked && begun)
+    *result = PyObject_CallFunctionObjArgs(engine.sleep, operation, timeout ? timeout : Py_None, asked, begun, NULL);
+  Py_XDECREF(asked);
+  Py_XDECREF(begun);
   return *result ? TAKEN : RAISED;
+}
+
+/* Wait for the value of a semaphore, which was watched or asked for so many seconds since then. */
+static enum answer sleep_at_value(PyObject *const *args, PyObject *timeout, double seconds, double late, double begun,
+                                  PyObject **result) {
+  PyObject *timepoint = NULL;
+  if (at_shortcut(args, 2, NULL, &timepoint) != TAKEN) return RAISED;
+  PyObject *entries = PyTuple_Pack(1, timepoint);
+  Py_DECREF(timepoint);
+  if (!entries) return RAISED;
+  enum answer answer = wait_for_entries(entries, timeout ? timeout : Py_None, seconds, late, begun, result);
+  Py_DECREF(entries);
+  return answer;
 }
 
 /* wait(submission, timeout) */
@@ -252,7 +266,7 @@ enum answer submission_wait_shortcut(PyObject *const *args, Py_ssize_t count, Py
   if (Py_TYPE(operation) != engine.Submission) return NOT_MINE;
   double late = 0;
   if (get(operation, Operation__state) != engine.done && spin(operation, seconds, &late) == RAISED) return RAISED;
-  if (late) return sleep_for(operation, engine.zero, timeout, late, result);
+  if (late) return sleep_for(operation, timeout, late, result);
   if (get(operation, Operation__state) != engine.done) return NOT_MINE;
   *result = Py_NewRef(Py_None);
   return TAKEN;
@@ -263,15 +277,15 @@ enum answer wait_shortcut(PyObject *const *args, Py_ssize_t count, PyObject *nam
   double seconds;
   long long value;
   PyObject *timeline = args[0], *timeout;
-  if (!read_wait(args, count, names, 2, poll_seconds, &timeout, &seconds)) return NOT_MINE;
+  if (!read_wait(args, count, names, 2, INFINITY, &timeout, &seconds)) return NOT_MINE;
   if (!PyObject_TypeCheck(timeline, engine.Timeline)) return NOT_MINE;
   if (!small_int(args[1], &value) || value < 0 || !is_none(timeline, Timeline__failure)) return NOT_MINE;
   if (number(timeline, Timeline__value) < value) {
     PyObject *operation = covering(timeline, value);
-    double late = 0;
-    if (operation && spin(operation, seconds, &late) == RAISED) return RAISED;
-    if (!operation && Py_TYPE(timeline) == engine.Semaphore && watch(timeline, value, seconds)) late = poll_seconds;
-    if (late) return sleep_for(timeline, args[1], timeout, late, result);
+    double late = 0, begun = now(), first = seconds < POLL_SECONDS ? seconds : POLL_SECONDS;
+    if (operation && spin(operation, first, &late) == RAISED) return RAISED;
+    if (!operation && Py_TYPE(timeline) == engine.Semaphore && watch(timeline, value, first)) late = POLL_SECONDS;
+    if (late) return sleep_at_value(args, timeout, seconds, late, begun, result);
     if (!is_none(timeline, Timeline__failure) || number(timeline, Timeline__value) < value) return NOT_MINE;
   }
   *result = Py_NewRef(Py_None);

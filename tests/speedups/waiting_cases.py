@@ -2,6 +2,7 @@
 
 import sys
 import threading
+import time
 from unittest import mock
 
 import numpy as np
@@ -11,6 +12,7 @@ from shortcut_harness import Calls, main, warm
 import hal
 from hal._base import sync
 from hal._engine import submission as submissions
+from hal._engine import waiting
 from hal.errors import DeadlineExceededError
 from hal_conformance.calls import Holds
 
@@ -153,6 +155,81 @@ def case_who_has_watched_sleeps_at_once_s6(device):
             with pytest.raises(hal.errors.DeadlineExceededError):
                 wait()
             assert spin.call_count == expected
+
+
+def until_asleep(semaphore):
+    """Return once a thread is registered with a semaphore, to be rung for."""
+    deadline = time.monotonic() + 30
+    while not any(
+        isinstance(each, waiting.HostWaiter) and each._is_asleep
+        for waiters in (semaphore._recorded, semaphore._reached)
+        for bucket in (list(waiters._buckets.values()) if waiters else ())
+        for each in list(bucket)
+    ):
+        assert time.monotonic() < deadline
+        time.sleep(1e-3)
+
+
+def case_a_thread_that_is_woken_takes_no_step_of_python_s6(device):
+    """Whatever it waits for: one value, several, and those of work that is pending."""
+    one, other, done = (hal.create_semaphore() for _ in range(3))
+    device.queue.fill(warm(device), 1, wait=(one.at(1),), signal=(done.at(1),))
+    waits = (
+        lambda: one.wait(1),
+        lambda: hal.wait_all([other.at(1), one.at(1), other.at(2)], 60),
+        lambda: hal.wait_all([done.at(1), other.at(2)], 60),
+    )
+    names = set()
+
+    def note(frame, event, _):
+        if event == "call" and frame.f_globals["__name__"].startswith("hal."):
+            names.add((threading.current_thread().name, frame.f_code.co_qualname))
+
+    threading.setprofile(note)
+    threads = [threading.Thread(target=each) for each in waits]
+    for thread in threads:
+        thread.start()
+    threading.setprofile(None)
+    for semaphore in (one, other, done):
+        until_asleep(semaphore)
+    other.signal(1)
+    names.clear()
+    one.signal(1)
+    other.signal(2)
+    for thread in threads:
+        thread.join(60)
+        assert not thread.is_alive()
+    steps = {"act", "begin", "drain", "HostWaiter._turn", "HostWaiter.leave"}
+    found = {each for each in names if not each[0].startswith("hal-") and each[1] in steps}
+    assert not found, found
+
+
+def case_a_thread_leaves_no_registration_behind_s6(device):
+    """When its time is over, and when one of many semaphores fails."""
+    one, other = hal.create_semaphore(), hal.create_semaphore()
+    device.queue.fill(warm(device), 1, wait=(other.at(5),))
+    for timepoints in ([one.at(1)], [one.at(1), other.at(1), one.at(1), one.at(2)]):
+        with pytest.raises(DeadlineExceededError, match=r"waited 0\.01 s"):
+            hal.wait_all(timepoints, 0.01)
+        assert len(one._recorded or ()) + len(one._reached or ()) == 0
+        assert len(other._recorded) == 1
+        assert not other._reached
+    errors = []
+
+    def wait():
+        try:
+            hal.wait_all([one.at(1), other.at(1)])
+        except hal.errors.SemaphoreFailedError as error:
+            errors.append(str(error))
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    until_asleep(one)
+    other.fail(ValueError("on purpose"))
+    thread.join(30)
+    assert "on purpose" in errors[0]
+    assert not one._reached
+    one.signal(1)
 
 
 def case_a_signal_issues_what_waits_for_it_s2(device):

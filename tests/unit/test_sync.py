@@ -2,6 +2,8 @@
 
 import threading
 
+import pytest
+
 from hal._base import sync
 
 LIMIT = 30.0
@@ -21,6 +23,14 @@ def test_a_doorbell_that_nobody_rings_gives_up():
     bell.spin()
     assert not bell.wait(0.0)
     assert not bell.wait(0.01)
+
+
+def test_a_sleep_does_not_look_at_a_clock_that_people_set(monkeypatch):
+    """As far as the C library lets it: one that is set back would make the sleep longer."""
+    if not sync._CAN_CLOCK:
+        pytest.skip("the C library has no sem_clockwait")
+    monkeypatch.setattr(sync.time, "time", None)
+    assert not sync.Doorbell().wait(0.01)
 
 
 def test_a_ring_can_be_forgotten():

@@ -164,8 +164,12 @@ def _take_all(semaphore: int) -> bool:
 
 def _sleep_in_python(semaphore: int, seconds: float) -> bool:
     """Sleep at a POSIX semaphore until it is posted, or for a time; take all posts."""
-    deadline = time.clock_gettime(time.CLOCK_REALTIME) + seconds
-    is_posted: bool = _libc.sem_timedwait(semaphore, ctypes.byref(Timespec(deadline))) == 0
+    if _CAN_CLOCK:
+        until = ctypes.byref(Timespec(monotonic() + seconds))
+        is_posted: bool = _libc.sem_clockwait(semaphore, time.CLOCK_MONOTONIC, until) == 0
+    else:  # a clock that is set back makes it longer
+        until = ctypes.byref(Timespec(time.time() + seconds))
+        is_posted = _libc.sem_timedwait(semaphore, until) == 0
     return _take_all(semaphore) or is_posted
 
 
@@ -193,6 +197,9 @@ def _load_libc(load: type[_Libc]) -> _Libc:
 
 
 _libc = _load_libc(ctypes.CDLL)
+_CAN_CLOCK: Final = hasattr(_libc, "sem_clockwait")  # glibc since 2.30, and not musl
+if _CAN_CLOCK:
+    _libc.sem_clockwait.argtypes = (ctypes.c_void_p, ctypes.c_int, ctypes.POINTER(Timespec))
 _quick = _load_libc(ctypes.PyDLL)  # keeps the interpreter lock, for what never blocks
 _libc.lfind.restype = ctypes.c_void_p
 _libc.lfind.argtypes = (ctypes.c_void_p,) * 3 + (ctypes.c_size_t, ctypes.c_void_p)

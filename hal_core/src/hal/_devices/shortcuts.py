@@ -81,6 +81,7 @@ _METHODS: Final[tuple[tuple[type | ModuleType, str, str], ...]] = (
     (shared_semaphore, "signal_again", "signal"),  # that of a value of another process
     (waiting, "spin_for", "spin"),
     (waiting, "spin_for_operation", "spin"),
+    (waiting, "wait_all", "wait_all"),
 )
 """A class, its method, and the name of the shortcut; or a module, and a function that it calls."""
 
@@ -104,7 +105,10 @@ def install() -> None:
         *((np.dtype(code), code) for code in _DTYPES),
         *((np.dtype(np.int64), "q"), (np.dtype(np.uint64), "Q")),
     )
-    functions = (go_on, harvest_some, prepare, release_again, release_later, retract, sleep, want)
+    functions = (
+        *(go_on, harvest_some, prepare, release_again, release_later, retract, sleep, want),
+        *(progress.mend, waiting.leave, waiting.wait_all),
+    )
     parts = {
         **{each.__name__: each for each in (*functions, heapq.heappop, heapq.heappush)},
         "lock": timelines.lock,
@@ -116,6 +120,7 @@ def install() -> None:
         "part": blocking.PART,
         "most_blocks": MAX_GRID[0],
         "most_blocks_yz": min(MAX_GRID[1:]),
+        "bells": waiting.bells,
         "pump": pump_ready,
         "put_off": progress.put_off_calls,
         "issued": ISSUED,

@@ -66,8 +66,11 @@ def wait_entries(waits: Waits) -> tuple[Timepoint, ...]:
     """
     if isinstance(waits, _KINDS):
         return _entries_of(waits)
+    items = as_items(waits, _RULE)
+    if set(map(type, items)) == {Timepoint}:
+        return items
     entries: list[Timepoint] = []
-    for wait in as_items(waits, _RULE):
+    for wait in items:
         entries += _entries_of(wait)
     return tuple(entries)
 

@@ -142,6 +142,11 @@ def _nothing(_: CallStep, __: None, ___: None) -> None:
     """Do nothing: `act` repairs broken steps by itself."""
 
 
+def mend() -> None:
+    """Repair what this thread has left broken, before C sleeps; raises as `act` does."""
+    act(_nothing, None, None)
+
+
 def _put_right(broken: CallStep, step: CallStep) -> None:
     """Take over the work of a broken step, which may be the caller's own."""
     with timelines.lock:

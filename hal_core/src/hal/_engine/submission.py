@@ -180,14 +180,10 @@ def _make_timepoint(_: CallStep, submission: Submission, __: None) -> Timepoint:
 
 
 def sleep(
-    waited: Semaphore | Submission, value: int, timeout: SupportsFloat | None, asked: float
+    submission: Submission, timeout: SupportsFloat | None, asked: float, begun: float
 ) -> None:
-    """Wait as ``wait()`` does, for C, which has watched or asked for so many seconds of it."""
-    if isinstance(waited, Submission):
-        timepoint = waited._as_timepoint()
-    else:
-        timepoint = Timepoint(waited, value)
-    waiting.wait_all((timepoint,), timeout, asked=asked)
+    """Wait as ``wait()`` does, for C, which has `asked` for so many seconds since it began."""
+    waiting.wait_all((submission._as_timepoint(),), timeout, asked=asked, begun=begun)
 
 
 class _OrCancel:

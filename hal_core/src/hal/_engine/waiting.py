@@ -27,7 +27,7 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import Final, SupportsFloat, TypeAlias
 
-from hal._base import speedups, sync
+from hal._base import sync
 from hal._base.failures import fresh
 from hal._engine import explain, progress, steps, timelines
 from hal._engine.notifier import Notifier
@@ -136,22 +136,36 @@ def _ask_until(
     return waiter is not None and waiter.looks_changed()
 
 
-def wait_all(entries: Entries, timeout: SupportsFloat | None, *, asked: float = 0.0) -> None:
-    """Block until all entries are reached; see `hal.wait_all`."""
-    wait_groups((entries,), timeout, asked=asked)
+def wait_all(
+    entries: Entries,
+    timeout: SupportsFloat | None,
+    asked: float = 0.0,
+    begun: float | None = None,
+) -> None:
+    """Block until all entries are reached; see `hal.wait_all`.
 
-
-def wait_groups(
-    groups: Sequence[Entries], timeout: SupportsFloat | None, *, asked: float = 0.0
-) -> int | None:
-    """Block until all entries of one group are reached and return its index.
-
-    The caller has `asked` or watched them for so many seconds of the wait.
+    The caller began the wait then, and since the last news has `asked` or watched them for so many
+    seconds.
     """
+    HostWaiter((entries,), asked).wait(None if timeout is None else as_seconds(timeout), begun)
+
+
+def wait_groups(groups: Sequence[Entries], timeout: SupportsFloat | None) -> int | None:
+    """Block until all entries of one group are reached and return its index."""
     if not groups:
         return None
-    waiter = HostWaiter(groups, asked)
-    return waiter.wait(None if timeout is None else as_seconds(timeout))
+    return HostWaiter(groups, 0.0).wait(None if timeout is None else as_seconds(timeout), None)
+
+
+def leave(waiter: HostWaiter) -> None:
+    """Take back what a thread that slept in C has registered."""
+    progress.act(_leave, waiter, None)
+
+
+def _leave(step: CallStep, waiter: HostWaiter, _: None) -> None:
+    step.waiter = waiter
+    waiter.leave()
+    step.waiter = None
 
 
 def poll_all(entries: Entries) -> bool:
@@ -181,13 +195,13 @@ def _queues_for(entries: Entries) -> dict[StreamQueue, None]:
     return {operation._queue: None for operation in found if operation is not None}
 
 
-_bells: Final[list[sync.Doorbell]] = []
+bells: Final[list[sync.Doorbell]] = []
 """Doorbells that nobody sleeps at; a driver may still ring one."""
 
 
 def _take_bell() -> sync.Doorbell:
     try:
-        return _bells.pop()
+        return bells.pop()
     except IndexError:
         return sync.Doorbell()
 
@@ -239,12 +253,10 @@ class HostWaiter:
         self._missing = 0  # notices that must come until it is woken
         self._leads: list[StreamQueue] = []
 
-    def wait(self, timeout: float | None) -> int:
-        """Block as `wait_groups` does."""
+    def wait(self, timeout: float | None, begun: float | None) -> int:
+        """Block as `wait_groups` does, for `timeout` seconds from `begun` on; None means now."""
         if timeout is not None:
-            # Of the first `POLL_SECONDS` it may have asked for less
-            begun = sync.monotonic() - max(self._asked - POLL_SECONDS, 0.0)
-            self._deadline = begun + timeout
+            self._deadline = (sync.monotonic() if begun is None else begun) + timeout
         progress.act(self._run, None, None)
         if self._failure is not None:
             raise fresh(self._failure)
@@ -351,16 +363,9 @@ class HostWaiter:
         self._missing = 1 if counting else 0
         left = _HOLD
         for entries in self._unmet:
-            position = 0
-            while position < len(entries):
-                if counting and speedups.module is not None:
-                    start = position
-                    position = speedups.module.watch(self, entries, start, start + left)
-                    left -= position - start
-                if left and position < len(entries):
-                    self._register(entries[position], counting, work)
-                    position += 1
-                    left -= 1
+            for timepoint in entries:
+                self._register(timepoint, counting, work)
+                left -= 1
                 if not left:
                     yield False
                     left = _HOLD
@@ -505,7 +510,7 @@ class HostWaiter:
         self._is_asleep = False
         bell, self._bell = self._bell, None
         if bell is not None:
-            _bells.append(bell)
+            bells.append(bell)
         while self._registered or self._leads:
             with timelines.lock:
                 for _ in range(min(len(self._registered), _HOLD)):
