@@ -9,7 +9,6 @@
  * because a call to the operating system takes long, the pool is asked only for what it has at hand:
  * as much was in use before, and it keeps that (`DriverMemory.at_hand`). Whatever grows the pool, is
  * under a memory limit or finds no memory is the Python engine's. */
-#include <time.h>
 
 #include "arguments.h"
 #include "issue.h"

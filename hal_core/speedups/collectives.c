@@ -8,7 +8,6 @@
 #include "arguments.h"
 #include "issue.h"
 
-#include <time.h>
 
 /* The arguments of `Queue._gather`. */
 enum { QUEUE, KIND, GROUP, SOURCE, TARGET, OP, ROOT, ARGUMENTS };
