@@ -2,7 +2,7 @@
 
 import threading
 
-from core_harness import LIMIT, Running, Stall
+from core_harness import LIMIT, stalled
 
 import hal
 
@@ -23,10 +23,7 @@ def test_threads_that_submit_do_not_wait_for_each_other_q1(open_probe):
     """Q1: a thread that is in the middle of a native call blocks no other submitter."""
     device, probe = open_probe()
     buffer = device.allocate(16)
-    stall = Stall()
-    probe.fail_call(1, stall, names=("fill",))
-    slow = Running(device.queue.fill, buffer, 1)
-    assert stall.entered.wait(LIMIT)
+    stall, slow = stalled(probe, "fill", 1, device.queue.fill, buffer, 1)
     same = device.queue.fill(buffer, 2)
     other = device.queues.upload.barrier()
     other.wait(LIMIT)

@@ -7,7 +7,7 @@ import weakref
 import numpy as np
 import pytest
 from child_processes import assert_quiet
-from core_harness import LIMIT, Running, Stall, needs_gil, wait_until
+from core_harness import LIMIT, needs_gil, stalled, wait_until
 
 import hal
 from hal._engine import steps, timelines
@@ -542,10 +542,7 @@ def test_close_counts_what_is_being_issued_q6(open_probe, way):
     """Q6: another thread is inside a native call; close reports it and frees nothing under it."""
     device, probe = open_probe()
     buffer = device.allocate(64)
-    stall = Stall()
-    probe.fail_call(1, stall, {"record_event"})
-    filling = Running(device.queue.fill, buffer, 1)
-    assert stall.entered.wait(LIMIT)
+    stall, filling = stalled(probe, "record_event", 1, device.queue.fill, buffer, 1)
     told = (device if way == "device" else device.queue).close(0.05)
     assert len(told) == 1
     assert "fill on" in told[0]

@@ -1,6 +1,8 @@
 """Operations that wait for what is submitted or signalled later, across queues (S2, S3, S7)."""
 
-from core_harness import LIMIT, Running, Stall, queues_of
+from functools import partial
+
+from core_harness import LIMIT, queues_of, stalled
 
 import hal
 
@@ -61,11 +63,9 @@ def test_a_consumer_is_not_released_before_its_producer_is_recorded(open_probe):
     """A producer in the middle of its issue has promised, and recorded, nothing."""
     device, probe = open_probe()
     buffer = device.allocate(16)
-    stall = Stall()
     semaphore = hal.create_semaphore()
-    probe.fail_call(1, stall, names=("record_event",))
-    producer = Running(lambda: device.queues.upload.fill(buffer, 1, signal=semaphore.at(1)))
-    assert stall.entered.wait(LIMIT)
+    fill = partial(device.queues.upload.fill, buffer, 1, signal=semaphore.at(1))
+    stall, producer = stalled(probe, "record_event", 1, fill)
     consumer = device.queues.compute.fill(buffer, 2, wait=semaphore.at(1))
     assert consumer.state == "pending"
     assert semaphore.query() == 0

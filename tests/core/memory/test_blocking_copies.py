@@ -7,7 +7,7 @@ import threading
 
 import numpy as np
 import pytest
-from core_harness import LIMIT, Running, Stall, collect_in_threads, wait_until
+from core_harness import LIMIT, Running, collect_in_threads, stalled, wait_until
 from interrupts import Interrupts
 from staging_harness import MANY, SLOT, some
 
@@ -110,10 +110,7 @@ def test_threads_copy_at_once_each_on_its_stream_m1(staged):
     """M1: two that copy at the same time; the probe looks whether two threads use one stream."""
     device, probe = staged()
     buffers = [device.upload(some(MANY, seed)) for seed in range(4)]
-    stall = Stall()
-    probe.fail_call(3, stall, ("copy_to_host",))
-    reading = Running(buffers[0].numpy)
-    assert stall.entered.wait(LIMIT)
+    stall, reading = stalled(probe, "copy_to_host", 3, buffers[0].numpy)
     streams = probe.live()["stream"]
     assert (buffers[1].numpy() == some(MANY, 1)).all()
     assert probe.live()["stream"] == streams + 1
@@ -169,10 +166,8 @@ def test_the_device_is_lost_s5(staged, name):
 def test_closing_waits_for_a_copy_q6(staged):
     """Q6: nothing is freed under it, and it gives what was there."""
     device, probe = staged()
-    buffer, stall = device.upload(some(MANY)), Stall()
-    probe.fail_call(2, stall, ("copy_to_host",))
-    reading = Running(buffer.numpy)
-    assert stall.entered.wait(LIMIT)
+    buffer = device.upload(some(MANY))
+    stall, reading = stalled(probe, "copy_to_host", 2, buffer.numpy)
     closing = Running(device.close, LIMIT)
     wait_until(lambda: device.closed)
     with pytest.raises(ClosedError):
@@ -187,10 +182,8 @@ def test_closing_waits_for_a_copy_q6(staged):
 def test_closing_gives_up_on_a_copy_that_hangs_q6(staged):
     """Q6: close reports a hanging copy and leaves its memory alone."""
     device, probe = staged()
-    buffer, stall = device.upload(some(MANY)), Stall()
-    probe.fail_call(2, stall, ("copy_to_host",))
-    reading = Running(buffer.numpy)
-    assert stall.entered.wait(LIMIT)
+    buffer = device.upload(some(MANY))
+    stall, reading = stalled(probe, "copy_to_host", 2, buffer.numpy)
     assert "on another thread" in device.close(0.05)[0]
     assert probe.live()["allocation"]
     stall.leave.set()
@@ -215,10 +208,7 @@ def test_memory_of_an_alloca_is_not_given_away_meanwhile_m3(staged):
     device, probe = staged()
     buffer = device.queue.alloca(MANY)
     device.queue.write(buffer, some(MANY)).wait(LIMIT)
-    stall = Stall()
-    probe.fail_call(2, stall, ("copy_to_host",))
-    reading = Running(buffer.numpy)
-    assert stall.entered.wait(LIMIT)
+    stall, reading = stalled(probe, "copy_to_host", 2, buffer.numpy)
     device.queue.dealloca(buffer).wait(LIMIT)
     other = device.queue.alloca(MANY)
     device.queue.fill(other, 0).wait(LIMIT)
@@ -242,11 +232,9 @@ def test_an_alloca_that_was_not_issued_has_nothing_to_read_m3(staged):
 
 def test_an_imported_array_stays_pinned_while_it_is_uploaded_m1(staged):
     device, probe = staged()
-    data, stall = some(MANY), Stall()
+    data = some(MANY)
     imported = device.import_array(data)
-    probe.fail_call(2, stall, ("copy_from_host",))
-    uploading = Running(device.upload, data)
-    assert stall.entered.wait(LIMIT)
+    stall, uploading = stalled(probe, "copy_from_host", 2, device.upload, data)
     del imported
     gc.collect()
     device.trim()

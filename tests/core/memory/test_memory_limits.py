@@ -5,7 +5,7 @@ import threading
 from collections import deque
 
 import pytest
-from core_harness import LIMIT, Running, Stall, wait_until
+from core_harness import LIMIT, Running, Stall, stalled, wait_until
 
 import hal
 from hal._memory.settings import MemorySettings, take_settings
@@ -241,10 +241,7 @@ def test_no_allocation_after_close_q6(open_probe, cached):
 def test_close_waits_for_a_native_allocation_under_way_q6(open_probe):
     """Q6: memory that another thread is just allocating is given back or refused."""
     device, probe = open_probe()
-    stall = Stall()
-    probe.fail_call(1, stall, ("allocate",))
-    allocating = Running(device.allocate, 4096)
-    assert stall.entered.wait(LIMIT)
+    stall, allocating = stalled(probe, "allocate", 1, device.allocate, 4096)
     closing = Running(device.close)
     stall.leave.set()
     with contextlib.suppress(ClosedError):

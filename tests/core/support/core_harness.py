@@ -95,6 +95,15 @@ class Running(threading.Thread):
         return self._outcome.result()
 
 
+def stalled(probe, name, number, function, *arguments):
+    """Run a function till its n-th native call of a name, which stays; return the stall and it."""
+    stall = Stall()
+    probe.fail_call(number, stall, {name})
+    running = Running(function, *arguments)
+    assert stall.entered.wait(LIMIT)
+    return stall, running
+
+
 def collect_in_threads(functions):
     """Run functions on threads of their own; return their results, or raise the first error."""
     running = [Running(each) for each in functions]

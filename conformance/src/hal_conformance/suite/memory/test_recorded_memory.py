@@ -38,6 +38,16 @@ def through(device: hal.Device, size: int, **options: Any) -> hal.CommandBuffer:
     return recording
 
 
+def filled(device: hal.Device, size: int, value: int, lowering: str) -> hal.CommandBuffer:
+    """Record a temporary that is filled and of which 64 bytes are copied to slot 0."""
+    with device.record(slots=1, command_buffer=lowering) as recording:
+        temporary = recording.alloca(size)
+        recording.fill(temporary, value)
+        recording.barrier()
+        recording.copy(temporary, recording.slots[0], size=64)
+    return recording
+
+
 def run_thrice(
     queue: hal.Queue, recording: hal.CommandBuffer, out: hal.Buffer, expected: NDArray[Any]
 ) -> None:
@@ -89,19 +99,10 @@ def test_kernels_take_a_temporary_m3(device, queue, program, lowering, hazards):
     source, target = device.upload(np.arange(8, dtype=np.int32)), device.allocate(32, dtype="i4")
     with device.record(command_buffer=lowering, hazards=hazards) as recording:
         between = recording.alloca(64, dtype=np.int32)
-        recording.dispatch(
-            program["scale_and_offset"],
-            grid=1,
-            block=8,
-            args=(source, between.subspan(16, 32), 3, 1, 8),
-        )
+        kernel, part = program["scale_and_offset"], between.subspan(16, 32)
+        recording.dispatch(kernel, grid=1, block=8, args=(source, part, 3, 1, 8))
         recording.barrier()
-        recording.dispatch(
-            program["scale_and_offset"],
-            grid=1,
-            block=8,
-            args=(between.subspan(16, 32), target, 2, 0, 8),
-        )
+        recording.dispatch(kernel, grid=1, block=8, args=(part, target, 2, 0, 8))
         recording.dealloca(between)
     for _ in range(2):
         queue.execute(recording).wait(LIMIT)
@@ -121,11 +122,7 @@ def test_a_temporary_says_what_it_is_m3(device):
 @lowerings
 def test_what_is_not_ended_ends_with_the_recording_m3(scarce, queue, lowering):
     """M3: no dealloca is needed, and none is missed: a thousandth of them would fill the room."""
-    with scarce.record(command_buffer=lowering, slots=1) as recording:
-        temporary = recording.alloca(BLOCK)
-        recording.fill(temporary, 5)
-        recording.barrier()
-        recording.copy(temporary, recording.slots[0], size=64)
+    recording = filled(scarce, BLOCK, 5, lowering)
     target = scarce.upload(np.zeros(64, np.uint8))
     before = scarce.statistics().bytes_now
     for _ in range(20):
@@ -287,11 +284,7 @@ def test_executions_in_a_queue_use_one_block_m3(scarce, lowering):
     source, target = scarce.upload(pattern(64)), scarce.allocate(64)
     del source, target
     queue = scarce.queue
-    with scarce.record(slots=1, command_buffer=lowering) as small:
-        temporary = small.alloca(BIG)
-        small.fill(temporary, 3)
-        small.barrier()
-        small.copy(temporary, small.slots[0], size=64)
+    small = filled(scarce, BIG, 3, lowering)
     out = scarce.upload(np.zeros(64, np.uint8))
     before = scarce.statistics(reset_peak=True).bytes_now
     hal.wait_all([queue.execute(small, bindings=[out]) for _ in range(20)], LIMIT)
@@ -305,11 +298,7 @@ def test_executions_in_a_queue_use_one_block_m3(scarce, lowering):
 def test_executions_behind_a_kernel_are_issued_m3(scarce, make_hold, lowering):
     """M3: no host is between two executions: the driver has all of them."""
     queue = scarce.queue
-    with scarce.record(slots=1, command_buffer=lowering) as recording:
-        temporary = recording.alloca(BIG)
-        recording.fill(temporary, 3)
-        recording.barrier()
-        recording.copy(temporary, recording.slots[0], size=64)
+    recording = filled(scarce, BIG, 3, lowering)
     out = scarce.upload(np.zeros(64, np.uint8))
     queue.execute(recording, bindings=[out]).wait(LIMIT)
     queue.fill(out, 0).wait(LIMIT)

@@ -12,6 +12,7 @@ import pytest
 
 import hal
 from hal.errors import CancelledError, ClosedError, DeviceLostError
+from hal_conformance.bench import Bench
 from hal_conformance.suite.support import LIMIT, OPERATIONS, Operations, in_threads
 
 
@@ -267,6 +268,12 @@ EXITS = {
 }
 
 
+def ran(program: str, bench: Bench) -> subprocess.CompletedProcess[str]:
+    """Run a program in a process of its own, with the device's name; return how it ended."""
+    command = [sys.executable, "-c", program, bench.full_spec]
+    return subprocess.run(command, capture_output=True, timeout=2 * LIMIT, check=False, text=True)
+
+
 @pytest.mark.parametrize("what", EXITS)
 def test_the_interpreter_exits_with_work_in_flight_q6(bench, what):
     """Q6: at exit one hook closes every device: the process ends, in time, and says nothing."""
@@ -276,13 +283,7 @@ def test_the_interpreter_exits_with_work_in_flight_q6(bench, what):
         "buffer, never = device.allocate(1 << 16), hal.create_semaphore()\n"
         f"{EXITS[what]}\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", program, bench.full_spec],
-        capture_output=True,
-        timeout=2 * LIMIT,
-        check=False,
-        text=True,
-    )
+    done = ran(program, bench)
     assert (done.returncode, done.stderr) == (5 if what == "an error" else 0, "")
 
 
@@ -313,11 +314,5 @@ sys.exit(status)
 
 def test_after_a_fork_every_call_raises_q6(bench):
     """Q6: in a forked child every call raises `ClosedError`; the parent goes on."""
-    done = subprocess.run(
-        [sys.executable, "-c", FORKED, bench.full_spec],
-        capture_output=True,
-        timeout=2 * LIMIT,
-        check=False,
-        text=True,
-    )
+    done = ran(FORKED, bench)
     assert done.returncode == 0, f"call {done.returncode} does not raise; {done.stderr}"
