@@ -256,7 +256,9 @@ class HostWaiter:
     def wait(self, timeout: float | None, begun: float | None) -> int:
         """Block as `wait_groups` does, for `timeout` seconds from `begun` on; None means now."""
         if timeout is not None:
-            self._deadline = (sync.monotonic() if begun is None else begun) + timeout
+            if begun is None:
+                begun = sync.monotonic()
+            self._deadline = begun + timeout
         progress.act(self._run, None, None)
         if self._failure is not None:
             raise fresh(self._failure)
