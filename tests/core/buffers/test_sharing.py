@@ -5,6 +5,7 @@ import dataclasses
 import gc
 import os
 import pickle
+import threading
 
 import numpy as np
 import pytest
@@ -282,6 +283,15 @@ def test_turns_of_work_are_handed_on_by_the_watching_thread_alone_s1(
     second.signal(8)
     first.wait(40, LIMIT)
     assert len(posted) <= 1  # that of the wait
+
+
+def test_the_dead_are_looked_for_while_values_change_s4(pair, following, monkeypatch):
+    first, second = pair
+    first.signal(4)
+    following(second)
+    looked = threading.Event()
+    monkeypatch.setattr(type(first._link), "look_for_dead", lambda _: looked.set())
+    assert looked.wait(LIMIT)
 
 
 def test_who_waits_is_not_joined_by_the_watching_thread_s6(pair, following):

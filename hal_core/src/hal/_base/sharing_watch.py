@@ -128,13 +128,14 @@ class SharingWatch:
                     if started_at(key[0]) != key[1]:
                         self._bells.pop(key, None)
                 due = now + _LOOK_SECONDS
-            while self._followed and bell.bell() == seen:
-                self._look_closely()
+            while self._followed and bell.bell() == seen and now < due:
                 sync.yield_thread()
-            futex.sleep(bell.address + BELL_WORD, seen, max(due - now, 0.001))
+                now = sync.monotonic()
+                self._look_closely(now)
+            if not self._followed:
+                futex.sleep(bell.address + BELL_WORD, seen, max(due - now, 0.001))
 
-    def _look_closely(self) -> None:
-        now = sync.monotonic()
+    def _look_closely(self, now: float) -> None:
         for changed, until in list(self._followed.items()):
             if changed.look_closely():
                 self.follow(changed)
