@@ -1,8 +1,9 @@
-"""Two ranks on two GPUs, over the real NCCL: results, failures, launchers, shared semaphores.
+"""Ranks on GPUs of their own, over the real NCCL: results, failures, launchers, shared semaphores.
 
-    python -m pytest hardware/test_ranks.py
+    [HAL_GPUS=4] python -m pytest hardware/test_ranks.py
 
-The GPUs are ``cuda:0`` and ``cuda:1``. Needs torchrun, and mpiexec with mpi4py.
+The GPUs are ``cuda:0`` and ``cuda:1``, and further ones if ``HAL_GPUS`` says so: training, the layer and the
+suite's programs run on all of them. Needs torchrun, and mpiexec with mpi4py.
 """
 
 import importlib
@@ -27,6 +28,7 @@ from hal.errors import ProcessLostError
 ROOT = Path(__file__).resolve().parents[1]
 EXAMPLES = ROOT / "examples"
 LIMIT = 60
+GPUS = int(os.environ.get("HAL_GPUS", "2"))
 PROGRAM = """
 import json, os, signal, sys, time
 import numpy as np, hal, hal.collectives
@@ -83,13 +85,13 @@ time.sleep(60)
 """
 
 
-def environment(rank=None, port=None):
-    """Return this process's environment, of a rank of two as torchrun sets it."""
+def environment(rank=None, port=None, size=2):
+    """Return this process's environment, of a rank as torchrun sets it."""
     given = {**os.environ, "PYTHONFAULTHANDLER": "1"}
     for name in ("OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM"):
         given[name] = "1"  # Open MPI asks for both where root starts ranks
     if rank is not None:
-        place = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": 2, "MASTER_PORT": port}
+        place = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": size, "MASTER_PORT": port}
         given |= {name: str(value) for name, value in place.items()}
         given["MASTER_ADDR"] = "127.0.0.1"
     return given
@@ -118,9 +120,9 @@ def together(commands, environments=None, limit=LIMIT, statuses=None):
     return [output for output, _ in told]
 
 
-def loop(port, *command):
-    """Run a command as two ranks, by a plain loop of processes."""
-    return together([command, command], [environment(rank, port) for rank in range(2)])
+def loop(port, *command, size=2):
+    """Run a command as some ranks, by a plain loop of processes."""
+    return together([command] * size, [environment(rank, port, size) for rank in range(size)])
 
 
 def python(*arguments):
@@ -157,20 +159,20 @@ def alone():
 def mpiexec():
     found = shutil.which("mpiexec") or os.environ.get("MPIEXEC")
     assert found, "no mpiexec: pip install mpich mpi4py"
-    return [found, "-n", 2]
+    return [found, "-n", GPUS]
 
 
 LAUNCHERS = {
     "torchrun": lambda *command: together(
         [
             python(
-                *("-m", "torch.distributed.run", "--master-port", 29611, "--nproc-per-node", 2),
+                *("-m", "torch.distributed.run", "--master-port", 29611, "--nproc-per-node", GPUS),
                 *command,
             )
         ]
     ),
     "mpiexec": lambda *command: together([[*mpiexec(), *python(*command)]]),
-    "loop": lambda *command: loop(29621, *python(*command)),
+    "loop": lambda *command: loop(29621, *python(*command), size=GPUS),
 }
 
 
@@ -178,21 +180,22 @@ LAUNCHERS = {
 def test_training_has_the_losses_of_one_rank_g2(alone, launcher):
     command = (EXAMPLES / "data_parallel.py", "--device", "cuda")
     if launcher == "threads":
-        texts = together([python(*command, "--threads", 2)])
+        texts = together([python(*command, "--threads", GPUS)])
     else:
         texts = LAUNCHERS[launcher](*command)
     (found,) = records_of(texts)
-    assert (found["ranks"], found["provider"]) == (2, "nccl")
+    assert (found["ranks"], found["provider"]) == (GPUS, "nccl")
     assert np.allclose(found["losses"], alone, rtol=1e-4)
 
 
 @pytest.mark.parametrize("launcher", LAUNCHERS)
-def test_a_layer_over_two_gpus_g2(launcher):
+def test_a_layer_over_the_gpus_g2(launcher):
     lines = "".join(LAUNCHERS[launcher](EXAMPLES / "tensor_parallel.py", "cuda")).splitlines()
-    assert sorted(line[:18] for line in lines) == ["rank 0 of 2 (nccl)", "rank 1 of 2 (nccl)"]
+    expected = [f"rank {rank} of {GPUS} (nccl)" for rank in range(GPUS)]
+    assert sorted(line[:18] for line in lines) == expected
 
 
-@pytest.mark.parametrize("size", [1, 2])
+@pytest.mark.parametrize("size", [1, GPUS])
 def test_programs_of_processes_g2(size):
     """Every program of the suite's ranks."""
     texts = together(
@@ -200,7 +203,7 @@ def test_programs_of_processes_g2(size):
             python("-m", "hal_conformance.ranks", "--device", f"cuda:{rank}", "--provider", "nccl")
             for rank in range(size)
         ],
-        [environment(rank, 29631) if size > 1 else environment() for rank in range(size)],
+        [environment(rank, 29631, size) if size > 1 else environment() for rank in range(size)],
     )
     records = records_of(texts)
     assert len(records) == size
@@ -209,7 +212,7 @@ def test_programs_of_processes_g2(size):
         assert not any(found["programs"].values()), found
 
 
-@pytest.mark.parametrize("case", [("results", "1"), ("results", "2"), ("meeting",)])
+@pytest.mark.parametrize("case", [("results", "1"), ("results", str(GPUS)), ("meeting",)])
 def test_programs_of_threads_g2(tmp_path, case):
     """Those, and each way to meet, with the ranks as threads of one process."""
     provider = importlib.import_module("hal_nccl.provider")
