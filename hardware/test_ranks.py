@@ -2,8 +2,8 @@
 
     [HAL_GPUS=4] python -m pytest hardware/test_ranks.py
 
-The GPUs are ``cuda:0`` and ``cuda:1``, and further ones if ``HAL_GPUS`` says so: training, the layer and the
-suite's programs run on all of them. Needs torchrun, and mpiexec with mpi4py.
+The GPUs are ``cuda:0`` and ``cuda:1``, and further ones if ``HAL_GPUS`` says so: training, the
+layer and the suite's programs run on all of them. Needs torchrun, and mpiexec with mpi4py.
 """
 
 import importlib
