@@ -55,8 +55,9 @@ struct plan {
 struct meeting {
   PyObject_HEAD
   int (*call)(void *stream, void (*function)(void *), void *argument);
-  library_function send, receive, test_all, reduce_local;
-  uintptr_t comm, byte, tag, in_place; /* handles and constants of the library's */
+  library_function send, receive, test_all, reduce_local, probe;
+  uintptr_t comm, byte, tag, in_place;  /* handles and constants of the library's */
+  uintptr_t any, told_tag, told_comm;   /* where ranks tell each other that the group is broken */
   size_t request; /* bytes of a request */
   int rank, size;
   size_t most, message; /* bytes of data in a message, and of a message */
@@ -65,7 +66,8 @@ struct meeting {
   char records[RECORDS][HEADER];
   _Atomic uint64_t begun, agreed; /* operations that this rank has come to, and that all have */
   _Atomic int inside, ended, status; /* `status` is the library's for a call that failed */
-  _Atomic bool differ;
+  _Atomic bool is_left; /* an operation that has begun in the library and not ended */
+  _Atomic bool differ, listens; /* it `listens` until Python has taken what others told */
   struct plan *plans;
   /* The thread that moves large data */
   pthread_mutex_t lock;
@@ -109,10 +111,26 @@ static bool complete(struct meeting *self, int count) {
     int status = self->test_all((uintptr_t)count, word(self->requests), word(&is_done), word(self->statuses), 0, 0, 0);
     if (!note(self, status)) return false;
     if (is_done) return true;
-    if (atomic_load_explicit(&self->ended, memory_order_relaxed)) return false;
+    if (atomic_load_explicit(&self->ended, memory_order_relaxed)) {
+      self->is_left = true;
+      return false;
+    }
     if (turn > QUICK_TURNS) nap();
     else if (turn > EAGER_TURNS) sched_yield();
   }
+}
+
+/* Wait until Python has taken what the others have told, if they have: a rank that comes late must hear first that the
+ * group is broken. Each call has the library take one message or so, and what a rank tells comes behind its header. */
+static bool listen(struct meeting *self) {
+  int is_told = 0;
+  for (int i = 0; !is_told && i <= self->size; i++) {
+    int status = self->probe(self->any, self->told_tag, self->told_comm, word(&is_told), word(self->statuses), 0, 0);
+    if (!note(self, status)) return false;
+  }
+  if (is_told) atomic_store(&self->listens, true);
+  while (atomic_load(&self->listens) && !atomic_load(&self->ended)) nap();
+  return !atomic_load(&self->ended);
 }
 
 /* Exchange the messages. Returns whether all ranks have come and agree. */
@@ -129,7 +147,7 @@ static bool exchange(struct meeting *self, const char *header) {
     memcpy(message_to(self, rank), header, HEADER);
     if (!post(self, self->send, message_to(self, rank), HEADER + self->bytes[rank], rank, others + i)) return false;
   }
-  if (others && !complete(self, 2 * others)) return false;
+  if (others && (!complete(self, 2 * others) || !listen(self))) return false;
   memcpy(message_from(self, own), header, HEADER);
   for (int rank = 0; rank < self->size; rank++)
     if (memcmp(message_from(self, rank), header, HEADER)) {
@@ -244,6 +262,7 @@ static bool move(struct meeting *self, const struct run *run) {
     divide(self, plan, target);
     if (apart) memcpy(run->target, apart, plan->piece);
   }
+  if (!is_moved) self->is_left = true;
   if (is_moved) free(apart); /* else the library may still write to it */
   return is_moved;
 }
@@ -280,15 +299,17 @@ static int begin(struct meeting *self, const struct plan *plan, char *source, ch
   return status;
 }
 
-/* Meeting(call, (send, receive, test all, reduce locally), comm, byte, tag, in place, request, rank, size): functions,
- * handles and constants of the library's, and the bytes of a request. */
+/* Meeting(call, functions, (comm, byte, tag, in place), (any, tag, comm), request, rank, size): the functions send,
+ * receive, test all, reduce locally and probe; handles and constants; those of what ranks tell each other; the bytes of
+ * a request. */
 static PyObject *meeting_new(PyTypeObject *type, PyObject *args, PyObject *keywords) {
-  unsigned long long call, send, receive, test_all, reduce_local, comm, byte, tag, in_place;
+  unsigned long long call, send, receive, test_all, reduce_local, probe, comm, byte, tag, in_place, told_tag, told_comm;
+  long long any;
   Py_ssize_t request;
   int rank, size;
   if (has_keywords(type, keywords)) return NULL;
-  if (!PyArg_ParseTuple(args, "K(KKKK)KKKKnii", &call, &send, &receive, &test_all, &reduce_local, &comm, &byte, &tag,
-                        &in_place, &request, &rank, &size))
+  if (!PyArg_ParseTuple(args, "K(KKKKK)(KKKK)(LKK)nii", &call, &send, &receive, &test_all, &reduce_local, &probe,
+                        &comm, &byte, &tag, &in_place, &any, &told_tag, &told_comm, &request, &rank, &size))
     return NULL;
   struct meeting *self = (struct meeting *)type->tp_alloc(type, 0);
   if (!self) return NULL;
@@ -297,6 +318,8 @@ static PyObject *meeting_new(PyTypeObject *type, PyObject *args, PyObject *keywo
   *(void **)&self->receive = (void *)(uintptr_t)receive;
   *(void **)&self->test_all = (void *)(uintptr_t)test_all;
   *(void **)&self->reduce_local = (void *)(uintptr_t)reduce_local;
+  *(void **)&self->probe = (void *)(uintptr_t)probe;
+  self->any = (uintptr_t)any, self->told_tag = told_tag, self->told_comm = told_comm;
   self->comm = comm, self->byte = byte, self->tag = tag, self->in_place = in_place;
   self->request = (size_t)request, self->rank = rank, self->size = size;
   pthread_mutex_init(&self->lock, NULL);
@@ -314,9 +337,9 @@ static PyObject *meeting_new(PyTypeObject *type, PyObject *args, PyObject *keywo
   return PyErr_NoMemory();
 }
 
-/* Whoever has ended it with an operation under way keeps it. */
 static void meeting_free(PyObject *object) {
   struct meeting *self = (struct meeting *)object;
+  if (self->is_left) return; /* the library may still write to it, when it ends with the process at the latest */
   if (self->has_thread) {
     pthread_mutex_lock(&self->lock);
     self->is_leaving = true;
@@ -378,12 +401,13 @@ static PyObject *text_of(const char *header) {
   return PyUnicode_DecodeUTF8(header, (Py_ssize_t)strnlen(header, HEADER), "replace");
 }
 
-/* state(): whether an operation runs on a stream, whether the ranks differ, and the status of a call that failed. */
+/* state(): whether an operation runs on a stream, whether the ranks differ, the status of a call that failed, and
+ * whether an operation waits until Python has taken what others told. */
 static PyObject *meeting_state(PyObject *object, PyObject *unused) {
   struct meeting *self = (struct meeting *)object;
   (void)unused;
   int inside = atomic_load(&self->inside), differ = atomic_load(&self->differ), status = atomic_load(&self->status);
-  return Py_BuildValue("iii", inside, differ, status);
+  return Py_BuildValue("iiii", inside, differ, status, (int)atomic_load(&self->listens));
 }
 
 /* headers(): those of all ranks, once they differ. */
@@ -414,6 +438,13 @@ static PyObject *meeting_records(PyObject *object, PyObject *unused) {
   return found ? Py_BuildValue("KKN", begun, agreed, found) : NULL;
 }
 
+/* go_on(): Python has taken what others told, and the group is not broken. */
+static PyObject *meeting_go_on(PyObject *object, PyObject *unused) {
+  (void)unused;
+  atomic_store(&((struct meeting *)object)->listens, false);
+  Py_RETURN_NONE;
+}
+
 /* end(): let the streams go on, without what they waited for. */
 static PyObject *meeting_end(PyObject *object, PyObject *unused) {
   struct meeting *self = (struct meeting *)object;
@@ -428,6 +459,7 @@ static PyObject *meeting_end(PyObject *object, PyObject *unused) {
 static PyMethodDef methods[] = {
     {"agree", meeting_agree, METH_O, PyDoc_STR("Meet the others for an operation that Python runs.")},
     {"end", meeting_end, METH_NOARGS, PyDoc_STR("Let the streams go on.")},
+    {"go_on", meeting_go_on, METH_NOARGS, PyDoc_STR("Let an operation begin that others have told of something.")},
     {"headers", meeting_headers, METH_NOARGS, PyDoc_STR("Return the headers of all ranks, once they differ.")},
     {"plan", meeting_plan, METH_VARARGS, PyDoc_STR("Return the address of an operation's plan.")},
     {"records", meeting_records, METH_NOARGS, PyDoc_STR("Return the last headers of this rank.")},

@@ -84,6 +84,21 @@ def late(group):
     return found
 
 
+def unheard(group):
+    """Rank 1 comes to an operation that rank 0 has given up, and has not looked since."""
+    from mpi4py import MPI  # noqa: PLC0415 - it is initialised by now
+
+    reduce(group).wait(LIMIT)
+    if group.rank == 1:
+        MPI.COMM_WORLD.recv(source=0)
+        return seen(reduce(group))
+    found = seen(reduce(group))
+    while not group._native._is_over:  # then it has told
+        time.sleep(0.01)
+    MPI.COMM_WORLD.send(None, 1)
+    return found
+
+
 def killed(group):
     """Rank 1 is killed while the others wait for it; they make a new group and go on."""
     reduce(group).wait(LIMIT)

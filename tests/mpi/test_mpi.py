@@ -146,6 +146,13 @@ def test_a_late_rank_fails_the_others_in_time_over_mpi_g3():
     assert found[1]["goes on"]
 
 
+@pytest.mark.parametrize("engine", ["C"], indirect=True)
+def test_a_late_rank_learns_of_the_failure_first_over_mpi_g3():
+    """Though the others' data is there."""
+    for each in fail("unheard", 2, 2.0).values():
+        assert each["error"] == "CollectiveTimeoutError", each
+
+
 def ranks_left(mark):
     """Return the processes that have a text among their arguments."""
     lines = [path.read_bytes() for path in Path("/proc").glob("[0-9]*/cmdline") if path.exists()]

@@ -103,6 +103,8 @@ def wait(request: Request, is_broken: Callable[[], bool]) -> None:
     begin: float | None = None
     while not request.Test():
         if is_broken():
+            # MPI may still use its memory, at its own end at the latest, when Python's is over.
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(request))
             message = "the group is broken"
             raise OperationError(message)
         now = time.monotonic()
@@ -171,10 +173,12 @@ class Communicator:
     @property
     def places(self) -> tuple[object, ...]:
         """The arguments of `hal.native_collectives.Meet`."""
-        names = ("Isend", "Irecv", "Testall", "Reduce_local")
+        names = ("Isend", "Irecv", "Testall", "Reduce_local", "Iprobe")
         functions = tuple([_address_of(name) for name in names])
         constants = self._data.handle, MPI.BYTE.handle, _MESSAGE, int(MPI.IN_PLACE)
-        return (functions, *constants, MPI._sizeof(MPI.Request), self.rank, self.size)  # noqa: SLF001
+        telling = MPI.ANY_SOURCE, _TELLING, self.control.handle
+        request = MPI._sizeof(MPI.Request)  # noqa: SLF001
+        return (functions, constants, telling, request, self.rank, self.size)
 
     def how(self, dtype: np.dtype[Any], op: str) -> tuple[int, int]:
         """Return the handles of MPI's type and of its reduction; zeros for data that is moved."""

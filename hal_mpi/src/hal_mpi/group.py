@@ -301,7 +301,7 @@ class MpiGroup(NativeGroup):
         """Return why an operation on a stream is held there, if one is."""
         assert self._streams is not None  # noqa: S101
         meeting = self._streams.meeting
-        _, differ, status = meeting.state()
+        _, differ, status, _ = meeting.state()
         if self._failure is not None or not (differ or status):
             return self._failure
         self._note()
@@ -331,14 +331,16 @@ class MpiGroup(NativeGroup):
 
     def failure(self) -> CollectiveError | None:
         if self._streams is not None and not self._is_over:
-            self._hear()
-            self._find()
+            listens = self._streams.meeting.state()[3]  # before: what it waits for is there
+            has_heard = self._hear()
+            if self._find() is None and listens and has_heard:
+                self._streams.meeting.go_on()
         return self._failure
 
-    def _hear(self) -> None:
-        """Take what the others have told; answer those that ask."""
+    def _hear(self) -> bool:
+        """Take what the others have told; answer those that ask. False if another thread does."""
         if not self._hearing.acquire(blocking=False):
-            return
+            return False
         try:
             while not self._is_over and (heard := self._comm.hear()) is not None:
                 self._take(*heard)
@@ -346,6 +348,7 @@ class MpiGroup(NativeGroup):
                 self._look_for_closed()
         finally:
             self._hearing.release()
+        return True
 
     def _look_for_closed(self) -> None:
         """Fail an operation for which a rank that has closed the group will not come."""
