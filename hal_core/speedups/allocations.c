@@ -1,4 +1,4 @@
-/* Queue.alloca and Queue.dealloca (rule M3): what `hal._memory.stream_order` does for an alloca that
+/* Memory of the cache, for Heap.allocate (rule M1); Queue.alloca and Queue.dealloca (rule M3): what `hal._memory.stream_order` does for an alloca that
  * finds memory at once, and for a dealloca that may give back.
  *
  * Of segments only recent pieces are taken and given (`hal._memory.segment_pool`), with no native call: those
@@ -390,4 +390,121 @@ enum answer dealloca_shortcut(PyObject *const *args, Py_ssize_t given, PyObject 
   Py_XDECREF(self.denied);
   Py_DECREF(self.storage);
   return answer;
+}
+
+/* ---- a block of the cache ---- */
+
+/* Return the size of the block for so many bytes (`hal._memory.blocks.block_size`); 0 if such are not cached. */
+static long long block_size(long long size) {
+  enum { FINE = 2048 };
+  if (size <= FINE) return (size + engine.alignment - 1) & -engine.alignment;
+  if (size > engine.large) return 0;
+  long long step = 1LL << (60 - __builtin_clzll((unsigned long long)size - 1));
+  return (size + step - 1) & -step;
+}
+
+/* Return whether all that finalisers have left is a few blocks of the cache's, or ended before. */
+static bool may_work_off(PyObject *reaper) {
+  enum { FEW = 8 };
+  PyObject *doomed = get(reaper, Reaper_doomed), *lease;
+  if (PyList_GET_SIZE(get(reaper, Reaper_late)) || PyObject_Length(doomed) > FEW) return false;
+  for (Py_ssize_t i = 0; (lease = entry_of(doomed, i)); i++) {
+    if (Py_TYPE(lease) != engine.BlockLease) return false;
+    PyObject *block = get(lease, BlockLease_block);
+    if (get(block, Block_lease) != lease) continue;
+    if (Py_TYPE(block) != engine.Block || get(block, Block_way) != engine.cached_way || number(block, Block_index)) return false;
+  }
+  return true;
+}
+
+/* Put these blocks into the cache; add up the bytes that were in use, and those that are unused now. */
+static bool work_off(PyObject *reaper, long long *used, long long *unused, struct drops *drops) {
+  PyObject *doomed = get(reaper, Reaper_doomed);
+  bool is_noted = true;
+  put(reaper, Reaper__loose, Py_NewRef(engine.zero));
+  while (PyObject_Length(doomed)) {
+    PyObject *lease = pop_first(doomed), *block = get(lease, BlockLease_block);
+    drop_later(drops, lease);
+    if (get(block, Block_lease) != lease) continue;
+    put(block, Block_lease, Py_NewRef(Py_None)); /* the list has the lease still */
+    is_noted = !PyList_Append(get(block, Block_bucket), block) && is_noted;
+    *used += number(lease, BlockLease_size);
+    *unused += number(block, Block_size);
+  }
+  return is_noted;
+}
+
+/* Give a storage the block that the cache has used last, if it has one. */
+static PyObject *take_cached(PyObject *bucket, PyObject *storage, PyObject *lease) {
+  Py_ssize_t last = bucket ? PyList_GET_SIZE(bucket) - 1 : -1;
+  if (last < 0) return NULL;
+  PyObject *block = PyList_GET_ITEM(bucket, last); /* its reference is the lease's now */
+  Py_SET_SIZE(bucket, last);
+  *slot_of(lease, BlockLease_block) = block;
+  put(block, Block_lease, Py_NewRef(lease));
+  put(storage, Storage__lease, Py_NewRef(lease));
+  put(storage, Storage_address, Py_NewRef(get(block, Block_address)));
+  put(storage, Storage_host_address, Py_NewRef(get(block, Block_host_address)));
+  return block;
+}
+
+/* Make a storage and a lease that have no block. */
+static PyObject *new_storage(PyObject *heap, PyObject *size, PyObject **lease) {
+  PyObject *since = PyFloat_FromDouble(seconds_of(COARSE_CLOCK));
+  PyObject *storage = since && (*lease = make_object(NEW_BlockLease)) ? engine.Storage->tp_alloc(engine.Storage, 0) : NULL;
+  if (storage) {
+    set(*lease, BlockLease_since, since);
+    set(*lease, BlockLease_size, size);
+    set(storage, Storage__heap, heap);
+    set(storage, Storage_size, size);
+    set(storage, Storage_memory, engine.device_memory);
+    static const enum slot unset[] = {Storage__lease, Storage_address, Storage_host_address, Storage_parts, Storage_source};
+    for (size_t i = 0; i < sizeof unset / sizeof *unset; i++) set(storage, unset[i], Py_None);
+  }
+  Py_XDECREF(since);
+  return storage;
+}
+
+/* Return whether the caller has interrupted another call in the heap, and is to be refused. */
+static bool is_within(PyObject *heap) {
+  PyObject *locks = get(heap, Heap__locks);
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(locks); i++)
+    if (is_owned(PyTuple_GET_ITEM(locks, i))) return true;
+  return false;
+}
+
+/* allocate(heap, size, index) */
+enum answer allocate_shortcut(PyObject *const *args, Py_ssize_t given, PyObject *names, PyObject **result) {
+  long long size, index, class_size, used = 0, unused = 0;
+  if (given != 3 || names || Py_TYPE(args[0]) != engine.Heap || !small_int(args[1], &size) || !small_int(args[2], &index)) return NOT_MINE;
+  if (index || size <= 0 || !(class_size = block_size(size))) return NOT_MINE;
+  PyObject *heap = args[0], *books = get(heap, Heap_books), *reaper = get(heap, Heap_reaper);
+  PyObject *lease = NULL, *storage = new_storage(heap, args[1], &lease), *key = PyLong_FromLongLong(class_size);
+  struct numbers numbers = {0};
+  struct drops drops;
+  drops.count = 0;
+  bool is_taken = false;
+  if (storage && key && !is_within(heap) && enter_lock(get(books, Books_lock))) {
+    if (is_plain(books, false) && !is_true(get(heap, Heap_driver), DriverMemory_is_closed) && may_work_off(reaper)) {
+      bool is_noted = work_off(reaper, &used, &unused, &drops);
+      PyObject *block = take_cached(PyDict_GetItemWithError(get(books, Books__buckets), key), storage, lease);
+      is_taken = block;
+      long long more = (is_taken ? size : 0) - used;
+      is_noted = count(&numbers, books, 0, more, unused - (is_taken ? number(block, Block_size) : 0)) && is_noted;
+      if (is_noted) publish(&numbers, books);
+      note(books, is_noted);
+    }
+    leave_lock(get(books, Books_lock));
+  }
+  if (!is_taken) PyErr_Clear();
+  drop_all(&drops);
+  forget(&numbers);
+  Py_XDECREF(key);
+  Py_XDECREF(lease);
+  if (is_taken) {
+    *result = storage;
+    return TAKEN;
+  }
+  Py_XDECREF(storage);
+  return NOT_MINE;
 }

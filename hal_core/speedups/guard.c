@@ -224,15 +224,31 @@ PyObject *pop_first(PyObject *deque) {
   return first;
 }
 
-bool is_locked(PyObject *lock) {
-  static PyTypeObject *type;
-  static PyCFunction ask; /* called by name it costs ten times as much */
-  if (Py_TYPE(lock) != type) {
-    ask = function_of(Py_TYPE(lock), "locked", METH_NOARGS);
-    type = Py_TYPE(lock);
+/* A method of a type of locks, which called by name costs ten times as much. */
+struct question {
+  PyTypeObject *type;
+  PyCFunction ask;
+};
+
+/* Ask a lock of Python's; true unless the answer is False. */
+static bool ask_lock(struct question *question, PyObject *lock, const char *name) {
+  if (Py_TYPE(lock) != question->type) {
+    question->ask = function_of(Py_TYPE(lock), name, METH_NOARGS);
+    question->type = Py_TYPE(lock);
   }
-  PyObject *answer = ask ? ask(lock, NULL) : PyObject_CallMethodNoArgs(lock, names_of.locked);
+  PyObject *answer = question->ask ? question->ask(lock, NULL) : PyObject_CallMethod(lock, name, NULL);
   if (!answer) PyErr_Clear();
   Py_XDECREF(answer);
   return answer != Py_False;
+}
+
+bool is_locked(PyObject *lock) {
+  static struct question question;
+  return ask_lock(&question, lock, "locked");
+}
+
+bool is_owned(PyObject *lock) {
+  static struct question question;
+  if (Py_TYPE(lock) == &owned_lock_type) return ((struct owned_lock *)lock)->owner == PyThread_get_thread_ident();
+  return ask_lock(&question, lock, "_is_owned");
 }

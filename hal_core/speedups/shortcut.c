@@ -22,6 +22,7 @@ static const struct {
     {"all_to_all", all_to_all_shortcut},
     {"all_reduce", all_reduce_shortcut},
     {"alloca", alloca_shortcut},
+    {"allocate", allocate_shortcut},
     {"at", at_shortcut},
     {"barrier", barrier_shortcut},
     {"broadcast", broadcast_shortcut},

@@ -101,6 +101,7 @@ int install_engine(PyObject *classes, PyObject *parts) {
   if (!(engine.issuing = part(parts, "issuing"))) return -1;
   if (!(engine.done = part(parts, "done"))) return -1;
   if (!(engine.async_way = part(parts, "async_way"))) return -1;
+  if (!(engine.cached_way = part(parts, "cached_way"))) return -1;
   if (!(engine.device_memory = part(parts, "device_memory"))) return -1;
   if (!(engine.host_memory = part(parts, "host_memory"))) return -1;
   if (!(engine.held = part(parts, "held"))) return -1;
@@ -118,6 +119,7 @@ int install_engine(PyObject *classes, PyObject *parts) {
   if (long_part(parts, "denied_source", &engine.denied_source) < 0) return -1;
   if (long_part(parts, "denied_target", &engine.denied_target) < 0) return -1;
   if (long_part(parts, "alignment", &engine.alignment) < 0) return -1;
+  if (long_part(parts, "large", &engine.large) < 0) return -1;
   if (long_part(parts, "recent", &engine.recent) < 0) return -1;
   if (long_part(parts, "budget", &engine.budget) < 0) return -1;
   if (long_part(parts, "chunk", &engine.chunk) < 0) return -1;

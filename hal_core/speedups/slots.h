@@ -180,9 +180,11 @@
   X(BlockLease, block)                                                                             \
   X(BlockLease, since)                                                                             \
   X(BlockLease, size)                                                                              \
+  X(Heap, _locks)                                                                                  \
   X(Heap, books)                                                                                   \
   X(Heap, driver)                                                                                  \
   X(Heap, reaper)                                                                                  \
+  X(Books, _buckets)                                                                               \
   X(Books, _is_broken)                                                                             \
   X(Books, blocks)                                                                                 \
   X(Books, imports)                                                                                \
@@ -202,9 +204,11 @@
   X(SegmentPool, taken)                                                                            \
   X(SegmentPool, unit)                                                                             \
   X(DriverMemory, at_hand)                                                                         \
+  X(DriverMemory, is_closed)                                                                       \
   X(DriverMemory, is_async)                                                                        \
   X(Give, storages)                                                                                \
   X(DriverMemory, is_visible)                                                                      \
+  X(Reaper, _loose)                                                                                \
   X(Reaper, doomed)                                                                                \
   X(Reaper, late)                                                                                  \
   X(Kernel, _allowed)                                                                              \

@@ -81,10 +81,11 @@ extern struct engine {
   long denied_write, denied_read; /* bits of a buffer's rights that a dispatch needs */
   long denied_target;             /* and a fill */
   long denied_source;             /* and a copy, of what it reads */
-  PyObject *async_way, *device_memory, *no_bucket, *gone, *many_uses, *bytes; /* parts of what an alloca makes */
+  PyObject *cached_way, *async_way, *device_memory, *no_bucket, *gone, *many_uses, *bytes; /* parts of what an alloca makes */
   PyObject *deallocated; /* the bit of a buffer that was given back */
   PyObject *host_memory;
   PyObject *held; /* a step that never ends: the owner of a copy stream in these hands */
+  long large; /* the most bytes of a block of the cache */
   long alignment, recent;         /* of memory, in bytes; of the size in a key of recent pieces, in bits */
   long harvest_mask;
   long budget;                    /* operations that one signal issues itself */
@@ -234,8 +235,9 @@ void leave_lock(PyObject *lock);
 /* Take the timeline lock while that other one is held; NULL: none is. */
 bool enter_behind(PyObject *lock);
 
-/* Return whether somebody has a lock of Python's. */
+/* Return whether somebody has a lock of Python's, and whether this thread has one that knows its owner. */
 bool is_locked(PyObject *lock);
+bool is_owned(PyObject *lock);
 
 /* Call the engine for what is left to do, again if an interrupt ends the call, a few times: nobody else would do it.
  * The engine keeps what it has begun, but not a call that ends as it begins. RAISED if it raised, or if an exception
@@ -394,6 +396,7 @@ typedef enum answer (*shortcut_function)(PyObject *const *args, Py_ssize_t count
 
 enum answer fill_shortcut(PyObject *const *, Py_ssize_t, PyObject *, PyObject **);
 enum answer dispatch_shortcut(PyObject *const *, Py_ssize_t, PyObject *, PyObject **);
+enum answer allocate_shortcut(PyObject *const *, Py_ssize_t, PyObject *, PyObject **);
 enum answer alloca_shortcut(PyObject *const *, Py_ssize_t, PyObject *, PyObject **);
 enum answer dealloca_shortcut(PyObject *const *, Py_ssize_t, PyObject *, PyObject **);
 enum answer execute_shortcut(PyObject *const *, Py_ssize_t, PyObject *, PyObject **);

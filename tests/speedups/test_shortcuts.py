@@ -44,6 +44,7 @@ def run(spec, file, environment, cases=None):
 ANYWHERE = [
     "shortcut_cases.py",
     "binding_cases.py",
+    "cache_cases.py",
     "deep_cases.py",
     "flow_cases.py",
     "line_cases.py",

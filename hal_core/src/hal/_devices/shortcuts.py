@@ -37,7 +37,16 @@ from hal._kernels.executable import Kernel
 from hal._kernels.launch_shape import MAX_GRID
 from hal._memory import blocking
 from hal._memory.blocking import CopyStream
-from hal._memory.blocks import ALIGNMENT, ASYNC, GONE, NO_BUCKET, Block, BlockLease
+from hal._memory.blocks import (
+    ALIGNMENT,
+    ASYNC,
+    CACHED,
+    GONE,
+    LARGE,
+    NO_BUCKET,
+    Block,
+    BlockLease,
+)
 from hal._memory.books import Books
 from hal._memory.core import DeviceCore
 from hal._memory.driver_memory import DriverMemory
@@ -72,6 +81,7 @@ _METHODS: Final[tuple[tuple[type | ModuleType, str, str], ...]] = (
     (Queue, "group_barrier", "barrier"),
     (Queue, "read", "queue_read"),
     (Queue, "write", "queue_write"),
+    (Heap, "allocate", "allocate"),
     *((Semaphore, name, name) for name in ("at", "signal", "wait")),
     (Submission, "wait", "submission_wait"),
     (blocking, "read", "read"),
@@ -131,6 +141,7 @@ def install() -> None:
         "denied_source": TRANSFER_SOURCE,
         "denied_target": TRANSFER_TARGET,
         "async_way": ASYNC,
+        "cached_way": CACHED,
         "device_memory": MemoryType.DEVICE,
         "host_memory": MemoryType.HOST,
         "held": blocking.held_step(),
@@ -140,6 +151,7 @@ def install() -> None:
         "bytes": np.dtype(np.uint8),
         "deallocated": DEALLOCATED,
         "alignment": ALIGNMENT,
+        "large": LARGE,
         "recent": RECENT,
         "dtypes": dtypes,
         "types": tuple((dtype.type, code) for dtype, code in dtypes),
