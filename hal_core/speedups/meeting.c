@@ -91,8 +91,9 @@ static void nap(void) { nanosleep(&(struct timespec){0, NAP_NS}, NULL); }
 static char *message_to(const struct meeting *self, int rank) { return self->sent + (size_t)rank * self->message; }
 static char *message_from(const struct meeting *self, int rank) { return self->taken + (size_t)rank * self->message; }
 
+/* After a call that failed the library may still write to the messages. */
 static bool note(struct meeting *self, int status) {
-  if (status) atomic_store(&self->status, status);
+  if (status) self->is_left = true, atomic_store(&self->status, status);
   return !status;
 }
 
@@ -267,25 +268,27 @@ static bool move(struct meeting *self, const struct run *run) {
   return is_moved;
 }
 
-static void hold(struct meeting *self) {
-  while (!atomic_load(&self->ended)) nap();
-}
-
-/* Run an operation, on the thread of a stream. */
-static void run(void *argument) {
-  struct run run = *(struct run *)argument;
-  struct meeting *self = run.meeting;
-  const struct plan *plan = run.plan;
-  free(argument);
-  if (atomic_load(&self->ended)) return;
+/* Run an operation; false if ranks differ, the library fails, or the meeting has ended. */
+static bool run(struct meeting *self, const struct run *run) {
+  const struct plan *plan = run->plan;
+  if (atomic_load(&self->ended)) return false;
   char header[HEADER] = "";
   unsigned long long number = atomic_load(&self->begun) + 1;
   snprintf(header, sizeof header, "%s%llu%s", plan->before, number, plan->after);
   bool is_small = plan->piece <= self->most;
   memset(self->bytes, 0, (size_t)self->size * sizeof *self->bytes);
+  if (is_small) pack(self, run);
+  return exchange(self, header) && (is_small ? use(self, run) : move(self, run));
+}
+
+/* Run an operation, on the thread of a stream. */
+static void run_on_stream(void *argument) {
+  struct run given = *(struct run *)argument;
+  struct meeting *self = given.meeting;
+  free(argument);
   atomic_store(&self->inside, 1);
-  if (is_small) pack(self, &run);
-  if (!exchange(self, header) || !(is_small ? use(self, &run) : move(self, &run))) hold(self);
+  if (!run(self, &given))
+    while (!atomic_load(&self->ended)) nap();
   atomic_store(&self->inside, 0);
 }
 
@@ -294,7 +297,7 @@ static int begin(struct meeting *self, const struct plan *plan, char *source, ch
   struct run *made = malloc(sizeof *made);
   if (!made) return -1;
   *made = (struct run){self, plan, source, target};
-  int status = self->call(stream, run, made);
+  int status = self->call(stream, run_on_stream, made);
   if (status) free(made);
   return status;
 }
@@ -382,19 +385,18 @@ static PyObject *meeting_plan(PyObject *object, PyObject *args) {
   return PyLong_FromVoidPtr(plan);
 }
 
-/* agree(header): meet the others for an operation that Python runs; false if they differ or it has ended. */
-static PyObject *meeting_agree(PyObject *object, PyObject *given) {
+/* run(plan, source, target): run an operation on this thread, as other ranks may run it on a stream; false if it went
+ * wrong. */
+static PyObject *meeting_run(PyObject *object, PyObject *args) {
   struct meeting *self = (struct meeting *)object;
-  char header[HEADER] = "";
-  const char *text = PyBytes_AsString(given);
-  if (!text) return NULL;
-  strncpy(header, text, HEADER - 1);
-  bool is_agreed;
+  unsigned long long plan, source, target;
+  if (!PyArg_ParseTuple(args, "KKK", &plan, &source, &target)) return NULL;
+  const struct run given = {self, (struct plan *)(uintptr_t)plan, (char *)(uintptr_t)source, (char *)(uintptr_t)target};
+  bool is_done;
   Py_BEGIN_ALLOW_THREADS
-  memset(self->bytes, 0, (size_t)self->size * sizeof *self->bytes);
-  is_agreed = exchange(self, header);
+  is_done = run(self, &given);
   Py_END_ALLOW_THREADS
-  return PyBool_FromLong(is_agreed);
+  return PyBool_FromLong(is_done);
 }
 
 static PyObject *text_of(const char *header) {
@@ -457,12 +459,12 @@ static PyObject *meeting_end(PyObject *object, PyObject *unused) {
 }
 
 static PyMethodDef methods[] = {
-    {"agree", meeting_agree, METH_O, PyDoc_STR("Meet the others for an operation that Python runs.")},
     {"end", meeting_end, METH_NOARGS, PyDoc_STR("Let the streams go on.")},
     {"go_on", meeting_go_on, METH_NOARGS, PyDoc_STR("Let an operation begin that others have told of something.")},
     {"headers", meeting_headers, METH_NOARGS, PyDoc_STR("Return the headers of all ranks, once they differ.")},
     {"plan", meeting_plan, METH_VARARGS, PyDoc_STR("Return the address of an operation's plan.")},
     {"records", meeting_records, METH_NOARGS, PyDoc_STR("Return the last headers of this rank.")},
+    {"run", meeting_run, METH_VARARGS, PyDoc_STR("Run an operation on this thread.")},
     {"state", meeting_state, METH_NOARGS, PyDoc_STR("Return how far it is.")},
     {NULL, NULL, 0, NULL},
 };

@@ -1,5 +1,6 @@
 """What each rank does in the tests of failures over MPI; prints what it has seen, as JSON."""
 
+import contextlib
 import ctypes
 import json
 import os
@@ -180,6 +181,24 @@ def streams(group):
         each.name for each in threading.enumerate() if each.name.startswith("hal-mpi tested")
     ]
     return {"wrong": wrong, "threads": threads}
+
+
+def batches(group):
+    """Rank 0 submits in batches what the others submit one by one."""
+    device, wrong = group.device, []
+    for count in (8, 120_000):
+        values = np.full(count, 1.0 + group.rank, np.float32)
+        reduced, copied = device.upload(values), device.upload(values)
+        with group.batch() if group.rank == 0 else contextlib.nullcontext():
+            work = [
+                device.queue.all_reduce(reduced, group=group),
+                device.queue.broadcast(copied, group=group, root=group.size - 1),
+            ]
+        hal.wait_all(work, timeout=LIMIT)
+        for buffer, value in ((reduced, sum(range(group.size + 1))), (copied, group.size)):
+            if not (buffer.numpy() == value).all():
+                wrong.append([count, *buffer.numpy()[:1].tolist()])
+    return {"wrong": wrong}
 
 
 def wait(group):

@@ -74,6 +74,11 @@ def test_small_and_large_operations_over_mpi_g2(engine):
         assert each["threads"] == ([] if engine == "C" else ["hal-mpi tested"])
 
 
+def test_one_rank_has_a_batch_of_what_the_others_submit_by_itself_over_mpi_g2():
+    for each in fail("batches", 3).values():
+        assert each["wrong"] == []
+
+
 @pytest.mark.parametrize("engine", ["C"], indirect=True)
 def test_ranks_with_and_without_the_extension_over_mpi_g4():
     """All of them take the way that each of them knows."""
@@ -146,7 +151,6 @@ def test_a_late_rank_fails_the_others_in_time_over_mpi_g3():
     assert found[1]["goes on"]
 
 
-@pytest.mark.parametrize("engine", ["C"], indirect=True)
 def test_a_late_rank_learns_of_the_failure_first_over_mpi_g3():
     """Though the others' data is there."""
     for each in fail("unheard", 2, 2.0).values():

@@ -210,9 +210,13 @@ class MpiGroup(NativeGroup):
         target.write(data)
 
     def _collective(self, work: Collective) -> None:
-        step = work.step
-        self._agree(step)
-        if not step.elements or work.dtype is None:
+        step, streams = work.step, self._streams
+        if streams is None:
+            self._agree(step)
+        elif not streams.run(work):
+            raise self._find() or OperationError("the group is broken")
+        is_done = streams is not None and streams.take(step, work.dtype)
+        if is_done or not step.elements or work.dtype is None:
             return
         if step.op:
             self._reduce(work)
@@ -221,17 +225,19 @@ class MpiGroup(NativeGroup):
 
     def _agree(self, step: CollectiveStep) -> None:
         """Exchange headers; raise if the ranks differ."""
-        mine = str(step).encode()
-        if self._streams is not None:
-            if not self._streams.meeting.agree(mine):
-                raise self._find() or OperationError("the group is broken")
-            return
         self._begun = step.number
         self._records[self.rank].append(str(step))
         if not self._peers:
             return
-        request, every = self._comm.headers(mine)
+        request, every = self._comm.headers(str(step).encode())
         self._wait(request)
+        # A rank that comes late must hear first that the group is broken. Each look has MPI take
+        # one message or so, and what a rank tells comes behind its header.
+        for _ in range(self.size + 1):
+            while not self._hear() and not self._is_over:
+                time.sleep(0)
+        if self._has_ended():
+            raise OperationError("the group is broken")
         said = {rank: every[rank].tobytes().decode().strip() for rank in range(self.size)}
         for rank in self._peers:
             self._records[rank].append(said[rank])

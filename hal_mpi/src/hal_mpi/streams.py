@@ -62,12 +62,18 @@ class Streams:
 
     def enqueue(self, stream: int, work: Collective) -> None:
         """Put an operation on a stream."""
-        source = 0 if work.source is None else work.source.address()
-        target = 0 if work.target is None else work.target.address()
         plan = self._plan(work.step, work.dtype)
-        status = self._begin(self.meeting.address, plan, source, target, stream)
+        status = self._begin(self.meeting.address, plan, *_addresses(work), stream)
         if status:
             raise self.refusal(work, status)
+
+    def run(self, work: Collective) -> bool:
+        """Run an operation of a batch as others run it on a stream; false if it went wrong.
+
+        If no stream can run it, it only meets the others.
+        """
+        dtype = work.dtype if self.take(work.step, work.dtype) else None
+        return bool(self.meeting.run(self._plan(work.step, dtype), *_addresses(work)))
 
     def refusal(self, work: Collective, status: int) -> OperationError:
         """Return the error for a status of `call_for`'s call."""
@@ -101,3 +107,9 @@ class Streams:
         texts = before + "#", after
         made = self.meeting.plan(*texts, *shape, *reduces, function, tuple(words), bytes(kinds))
         return int(made)
+
+
+def _addresses(work: Collective) -> tuple[int, int]:
+    """Return those of the source and of the target; 0 for none."""
+    source, target = work.source, work.target
+    return 0 if source is None else source.address(), 0 if target is None else target.address()
