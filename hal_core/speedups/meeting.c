@@ -16,6 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 enum {
   LINE = 64,          /* bytes of the processor's cache line */
@@ -54,6 +55,7 @@ struct plan {
 
 struct meeting {
   PyObject_HEAD
+  pid_t process;
   int (*call)(void *stream, void (*function)(void *), void *argument);
   library_function send, receive, test_all, reduce_local, probe;
   uintptr_t comm, byte, tag, in_place;  /* handles and constants of the library's */
@@ -124,13 +126,16 @@ static bool complete(struct meeting *self, int count) {
 /* Wait until Python has taken what the others have told, if they have: a rank that comes late must hear first that the
  * group is broken. Each call has the library take one message or so, and what a rank tells comes behind its header. */
 static bool listen(struct meeting *self) {
-  int is_told = 0;
-  for (int i = 0; !is_told && i <= self->size; i++) {
-    int status = self->probe(self->any, self->told_tag, self->told_comm, word(&is_told), word(self->statuses), 0, 0);
-    if (!note(self, status)) return false;
+  int is_told = 1;
+  while (is_told && !atomic_load(&self->ended)) {
+    is_told = 0;
+    for (int i = 0; !is_told && i <= self->size; i++) {
+      int status = self->probe(self->any, self->told_tag, self->told_comm, word(&is_told), word(self->statuses), 0, 0);
+      if (!note(self, status)) return false;
+    }
+    if (is_told) atomic_store(&self->listens, true);
+    while (atomic_load(&self->listens) && !atomic_load(&self->ended)) nap();
   }
-  if (is_told) atomic_store(&self->listens, true);
-  while (atomic_load(&self->listens) && !atomic_load(&self->ended)) nap();
   return !atomic_load(&self->ended);
 }
 
@@ -324,6 +329,7 @@ static PyObject *meeting_new(PyTypeObject *type, PyObject *args, PyObject *keywo
   *(void **)&self->probe = (void *)(uintptr_t)probe;
   self->any = (uintptr_t)any, self->told_tag = told_tag, self->told_comm = told_comm;
   self->comm = comm, self->byte = byte, self->tag = tag, self->in_place = in_place;
+  self->process = getpid();
   self->request = (size_t)request, self->rank = rank, self->size = size;
   pthread_mutex_init(&self->lock, NULL);
   pthread_cond_init(&self->changed, NULL);
@@ -342,6 +348,7 @@ static PyObject *meeting_new(PyTypeObject *type, PyObject *args, PyObject *keywo
 
 static void meeting_free(PyObject *object) {
   struct meeting *self = (struct meeting *)object;
+  if (self->process != getpid()) return; /* a forked child has no such thread */
   if (self->is_left) return; /* the library may still write to it, when it ends with the process at the latest */
   if (self->has_thread) {
     pthread_mutex_lock(&self->lock);
@@ -403,13 +410,12 @@ static PyObject *text_of(const char *header) {
   return PyUnicode_DecodeUTF8(header, (Py_ssize_t)strnlen(header, HEADER), "replace");
 }
 
-/* state(): whether an operation runs on a stream, whether the ranks differ, the status of a call that failed, and
- * whether an operation waits until Python has taken what others told. */
+/* state(): whether an operation runs on a stream, whether the ranks differ, and the status of a call that failed. */
 static PyObject *meeting_state(PyObject *object, PyObject *unused) {
   struct meeting *self = (struct meeting *)object;
   (void)unused;
   int inside = atomic_load(&self->inside), differ = atomic_load(&self->differ), status = atomic_load(&self->status);
-  return Py_BuildValue("iiii", inside, differ, status, (int)atomic_load(&self->listens));
+  return Py_BuildValue("iii", inside, differ, status);
 }
 
 /* headers(): those of all ranks, once they differ. */
@@ -440,6 +446,13 @@ static PyObject *meeting_records(PyObject *object, PyObject *unused) {
   return found ? Py_BuildValue("KKN", begun, agreed, found) : NULL;
 }
 
+/* hold_on(): Python is about to take what others told, which no operation sees any longer. */
+static PyObject *meeting_hold_on(PyObject *object, PyObject *unused) {
+  (void)unused;
+  atomic_store(&((struct meeting *)object)->listens, true);
+  Py_RETURN_NONE;
+}
+
 /* go_on(): Python has taken what others told, and the group is not broken. */
 static PyObject *meeting_go_on(PyObject *object, PyObject *unused) {
   (void)unused;
@@ -462,6 +475,7 @@ static PyMethodDef methods[] = {
     {"end", meeting_end, METH_NOARGS, PyDoc_STR("Let the streams go on.")},
     {"go_on", meeting_go_on, METH_NOARGS, PyDoc_STR("Let an operation begin that others have told of something.")},
     {"headers", meeting_headers, METH_NOARGS, PyDoc_STR("Return the headers of all ranks, once they differ.")},
+    {"hold_on", meeting_hold_on, METH_NOARGS, PyDoc_STR("Let none begin before `go_on`.")},
     {"plan", meeting_plan, METH_VARARGS, PyDoc_STR("Return the address of an operation's plan.")},
     {"records", meeting_records, METH_NOARGS, PyDoc_STR("Return the last headers of this rank.")},
     {"run", meeting_run, METH_VARARGS, PyDoc_STR("Run an operation on this thread.")},

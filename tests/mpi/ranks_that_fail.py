@@ -85,19 +85,42 @@ def late(group):
     return found
 
 
-def unheard(group):
-    """Rank 1 comes to an operation that rank 0 has given up, and has not looked since."""
+def unheard(group, *, is_taken=False):
+    """Rank 1 comes to an operation that rank 0 has given up, and has not looked since.
+
+    Or another thread of its process has taken what rank 0 told, and no more.
+    """
     from mpi4py import MPI  # noqa: PLC0415 - it is initialised by now
 
     reduce(group).wait(LIMIT)
     if group.rank == 1:
         MPI.COMM_WORLD.recv(source=0)
-        return seen(reduce(group))
-    found = seen(reduce(group))
+        while is_taken and group._native._failure is None:
+            group._native._hear()
+        return seen(reduce(group, 120_000))
+    found = seen(reduce(group, 120_000))
     while not group._native._is_over:  # then it has told
         time.sleep(0.01)
     MPI.COMM_WORLD.send(None, 1)
     return found
+
+
+def taken(group):
+    return unheard(group, is_taken=True)
+
+
+def forked(group):
+    """Rank 0 has a child that drops its copy of the group."""
+    reduce(group, 120_000).wait(LIMIT)
+    status = 0
+    if group.rank == 0:
+        child = os.fork()
+        if child == 0:
+            signal.alarm(10)
+            group._native._streams = None
+            os._exit(0)
+        _, status = os.waitpid(child, 0)
+    return {"status": status, **seen(reduce(group, 120_000))}
 
 
 def killed(group):

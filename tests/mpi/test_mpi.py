@@ -151,10 +151,17 @@ def test_a_late_rank_fails_the_others_in_time_over_mpi_g3():
     assert found[1]["goes on"]
 
 
-def test_a_late_rank_learns_of_the_failure_first_over_mpi_g3():
-    """Though the others' data is there."""
-    for each in fail("unheard", 2, 2.0).values():
+@pytest.mark.parametrize("case", ["unheard", "taken"])
+def test_a_late_rank_learns_of_the_failure_first_over_mpi_g3(case):
+    """Though the others' data is there: else it moved data alone, and MPI would not end."""
+    for each in fail(case, 2, 2.0).values():
         assert each["error"] == "CollectiveTimeoutError", each
+
+
+@pytest.mark.parametrize("engine", ["C"], indirect=True)
+def test_a_forked_child_drops_a_group_over_mpi_g1():
+    for each in fail("forked", 2).values():
+        assert (each["status"], each["error"]) == (0, None)
 
 
 def ranks_left(mark):

@@ -211,6 +211,10 @@ class Communicator:
         data = json.dumps(message).encode()
         return [(self.control.Isend(data, peer, _TELLING), data) for peer in peers]
 
+    def is_told(self) -> bool:
+        """Return whether a message has come."""
+        return bool(self.control.Iprobe(MPI.ANY_SOURCE, _TELLING))
+
     def hear(self) -> tuple[int, dict[str, Any]] | None:
         """Return a message and its sender, if one has come."""
         return _take(self.control, _TELLING)

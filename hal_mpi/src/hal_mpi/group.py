@@ -307,7 +307,7 @@ class MpiGroup(NativeGroup):
         """Return why an operation on a stream is held there, if one is."""
         assert self._streams is not None  # noqa: S101
         meeting = self._streams.meeting
-        _, differ, status, _ = meeting.state()
+        _, differ, status = meeting.state()
         if self._failure is not None or not (differ or status):
             return self._failure
         self._note()
@@ -337,10 +337,8 @@ class MpiGroup(NativeGroup):
 
     def failure(self) -> CollectiveError | None:
         if self._streams is not None and not self._is_over:
-            listens = self._streams.meeting.state()[3]  # before: what it waits for is there
-            has_heard = self._hear()
-            if self._find() is None and listens and has_heard:
-                self._streams.meeting.go_on()
+            self._hear()
+            self._find()
         return self._failure
 
     def _hear(self) -> bool:
@@ -348,10 +346,16 @@ class MpiGroup(NativeGroup):
         if not self._hearing.acquire(blocking=False):
             return False
         try:
-            while not self._is_over and (heard := self._comm.hear()) is not None:
-                self._take(*heard)
+            meeting = None if self._streams is None else self._streams.meeting
+            while not self._is_over and self._comm.is_told():
+                if meeting is not None:
+                    meeting.hold_on()
+                if (heard := self._comm.hear()) is not None:
+                    self._take(*heard)
             if self._closed and self._is_inside():
                 self._look_for_closed()
+            if meeting is not None and self._failure is None:
+                meeting.go_on()
         finally:
             self._hearing.release()
         return True
