@@ -19,8 +19,8 @@ static PyObject *read_list(PyObject *given, Py_ssize_t most, PyTypeObject *first
   for (Py_ssize_t i = 0; is_plain && i < PyTuple_GET_SIZE(items); i++) {
     PyObject *item = PyTuple_GET_ITEM(items, i);
     PyTypeObject *type = Py_TYPE(item);
-    is_plain = (type == first || type == second) &&
-               get(item, type == engine.Timepoint ? Timepoint__value : Operation__dependencies);
+    is_plain = type == first ? get(item, Timepoint__value) && get(get(item, Timepoint__semaphore), Timeline__reached)
+                             : type == second && get(item, Operation__dependencies);
   }
   if (!is_plain) Py_CLEAR(items);
   return items;

@@ -400,6 +400,7 @@ def case_unfinished_objects_are_refused(device):
         lambda: device.queue.fill(buffer, 1, wait=(timepoint,)),
         lambda: device.queue.fill(buffer, 1, wait=submission, signal=hal.Semaphore(0, None).at(1)),
         lambda: device.queue.fill(buffer, 1, signal=timepoint),
+        lambda: device.queue.fill(buffer, 1, wait=hal.Semaphore.__new__(hal.Semaphore).at(1)),
         lambda: hal.Semaphore.__new__(hal.Semaphore).signal(1),
         lambda: hal.Semaphore.__new__(hal.Semaphore).wait(1),
         submission.wait,
