@@ -253,6 +253,11 @@ static bool move(struct meeting *self, const struct run *run) {
   const char *own = plan->action == PLACE ? target + (size_t)self->rank * plan->piece : target;
   bool is_in_place = !plan->stride && gets(self, plan) && source == own;
   pthread_mutex_lock(&self->lock);
+  if (atomic_load(&self->ended)) {
+    pthread_mutex_unlock(&self->lock);
+    free(apart);
+    return false;
+  }
   self->function = plan->function;
   for (int i = 0; i < ARGUMENTS; i++) {
     self->words[i] = plan->words[i];
@@ -460,15 +465,16 @@ static PyObject *meeting_go_on(PyObject *object, PyObject *unused) {
   Py_RETURN_NONE;
 }
 
-/* end(): let the streams go on, without what they waited for. */
+/* end(): let the streams go on, without what they waited for; return whether data still moves, which nobody can stop. */
 static PyObject *meeting_end(PyObject *object, PyObject *unused) {
   struct meeting *self = (struct meeting *)object;
   (void)unused;
   pthread_mutex_lock(&self->lock);
   atomic_store(&self->ended, 1);
+  bool moves = self->state == ASKED;
   pthread_cond_broadcast(&self->changed);
   pthread_mutex_unlock(&self->lock);
-  Py_RETURN_NONE;
+  return PyBool_FromLong(moves);
 }
 
 static PyMethodDef methods[] = {

@@ -2,18 +2,21 @@
 
 import contextlib
 import ctypes
+import gc
 import json
 import os
 import signal
 import sys
 import threading
 import time
+import weakref
 
 import numpy as np
 
 import hal
 import hal.collectives
 from hal.errors import CollectiveError, HalError
+from hal_mpi import _mpi
 
 LIMIT = 20.0
 
@@ -150,6 +153,48 @@ def hang(group, function="pause"):
     return found
 
 
+def asleep(group):
+    """Rank 1 sleeps in MPI while data moves, and goes on once rank 0 has dropped its buffer."""
+    from mpi4py import MPI  # noqa: PLC0415 - it is initialised by now
+
+    reduce(group).wait(LIMIT)
+    world, comm, has_moved = MPI.COMM_WORLD, group._native._streams._comm, threading.Event()
+    kind = ctypes.CFUNCTYPE(ctypes.c_int, *(ctypes.c_uint64,) * 7)
+    move = kind(_mpi._address_of("Allreduce"))
+
+    def sleep(*words):
+        world.recv(source=0)
+        status = move(*words)
+        has_moved.set()
+        return status
+
+    instead = kind(sleep)
+    address = ctypes.cast(instead, ctypes.c_void_p).value
+    if group.rank == 1:
+        comm.call_of = lambda *given: (address, type(comm).call_of(comm, *given)[1])
+    values, sevens = np.ones(30_000, np.float32), np.full(30_000, 7, np.float32)
+    buffer = group.device.upload(values)
+    place = buffer.address + values.nbytes - values.itemsize
+    submission = group.device.queue.all_reduce(buffer, group=group)
+    found = seen(submission)
+    while not group._native._is_over:
+        time.sleep(0.01)
+    if group.rank == 1:
+        has_moved.wait(LIMIT)
+        return found
+    group.device.queue.barrier().wait(LIMIT)  # behind the operation, which has ended on the stream
+    del buffer, submission
+    gc.collect()
+    others = [group.device.upload(sevens) for _ in range(8)]
+    world.send(None, 1)
+    begin, last = time.monotonic(), ctypes.c_float.from_address(place)
+    while last.value in {1.0, 7.0} and time.monotonic() - begin < LIMIT:
+        time.sleep(0.01)
+    found["last"] = last.value
+    found["changed"] = sum(int((other.numpy() != 7).sum()) for other in others)
+    return found
+
+
 def refuse(group):
     """Rank 1's MPI refuses to move the data: it returns -1."""
     return hang(group, "close")
@@ -222,6 +267,32 @@ def batches(group):
             if not (buffer.numpy() == value).all():
                 wrong.append([count, *buffer.numpy()[:1].tolist()])
     return {"wrong": wrong}
+
+
+def receives(group):
+    """Rank 0 gives up two messages, of which it waits for one; return what is kept of them."""
+    from mpi4py import MPI  # noqa: PLC0415 - it is initialised by now
+
+    if group.rank == 1:
+        MPI.COMM_WORLD.recv(source=0)
+        return {}
+    comm, heads = group._native._comm, []
+
+    def receive(array, *peer):
+        heads.append(weakref.ref(array))
+        return type(comm).receive(comm, array, *peer)
+
+    comm.receive = receive
+    buffers = [group.device.upload(np.ones(4)) for _ in range(2)]
+    with group.batch():
+        for buffer in buffers:
+            submission = group.device.queue.receive(buffer, group=group, peer=1)
+    found = seen(submission)
+    while group._native._is_waiting:
+        time.sleep(0.01)
+    gc.collect()
+    MPI.COMM_WORLD.send(None, 1)
+    return {**found, "kept": [head() is not None for head in heads]}
 
 
 def wait(group):

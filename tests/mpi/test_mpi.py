@@ -99,6 +99,20 @@ def test_a_rank_that_hangs_while_data_moves_holds_up_no_stream_g3():
 
 
 @pytest.mark.parametrize("engine", ["C"], indirect=True)
+def test_memory_that_mpi_may_write_to_is_not_used_again_g3():
+    """Rank 1 comes back after the time-out, and the data goes on to move."""
+    found = fail("asleep", 2, 2.0)
+    assert [each["error"] for each in found.values()] == ["CollectiveTimeoutError"] * 2
+    assert (found[0]["last"], found[0]["changed"]) == (2.0, 0)
+
+
+def test_memory_of_messages_that_do_not_come_is_kept_over_mpi_g3():
+    found = fail("receives", 2, 2.0)[0]
+    assert found["error"] == "CollectiveTimeoutError"
+    assert found["kept"] == [True, True]
+
+
+@pytest.mark.parametrize("engine", ["C"], indirect=True)
 def test_a_call_that_mpi_refuses_on_a_stream_fails_all_ranks_g3():
     found = told(start(2, *SHELL, sys.executable, FAILURES, "refuse", 30.0, options=[ALONE]), 2)
     for each in found.values():

@@ -200,6 +200,10 @@ class Launch(ABC):
         """Fail the submission, also one that is issued: what it has on a stream goes on."""
 
     @abstractmethod
+    def memory(self) -> object:
+        """Return what keeps its memory, until it has ended."""
+
+    @abstractmethod
     def outcome(self) -> bool | None:
         """Return whether it has ended well, or None before its end; asks no device."""
 
@@ -279,6 +283,8 @@ class NativeGroup(ABC):
 
     on_stream: bool = False
     """Whether work is put on a native stream, by `enqueue`; else `begin` runs it."""
+    is_left: bool = False
+    """Whether a library may still use the memory of work that `abort` has ended."""
 
     def takes(self, work: Sequence[Collective], *, is_batch: bool) -> bool:
         """Return whether a launch, to which a batch adds more, is put on a stream."""

@@ -98,13 +98,17 @@ def _address_of(name: str) -> int:
     return ctypes.cast(getattr(_library(), f"MPI_{name}"), ctypes.c_void_p).value or 0
 
 
+def keep(thing: object) -> None:
+    """Keep memory that MPI may use, at its own end at the latest: Python's is over by then."""
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(thing))
+
+
 def wait(request: Request, is_broken: Callable[[], bool]) -> None:
     """Wait for a request; raise `OperationError` once the group is broken."""
     begin: float | None = None
     while not request.Test():
         if is_broken():
-            # MPI may still use its memory, at its own end at the latest, when Python's is over.
-            ctypes.pythonapi.Py_IncRef(ctypes.py_object(request))
+            keep(request)
             message = "the group is broken"
             raise OperationError(message)
         now = time.monotonic()
@@ -239,7 +243,7 @@ def meet(
             continue
         if time.monotonic() > deadline:
             missing = sorted(set(ranks) - found.keys())
-            _left.append((sent, data))
+            keep((sent, data))
             message = (
                 f"rank {rank} waited {timeout:.3g} s for ranks {missing} to come to {name}; every "
                 "rank must join, split and rebuild the same groups in the same order"
@@ -247,10 +251,6 @@ def meet(
             raise RendezvousError(message, ranks=missing)
         time.sleep(0.0002)
     return found
-
-
-_left: list[object] = []
-"""Messages that nobody took in time, which MPI may still read."""
 
 
 def _take(comm: MPI.Intracomm, tag: int) -> tuple[int, Any] | None:

@@ -91,6 +91,7 @@ class MpiGroup(NativeGroup):
         self._answers: dict[int, list[str]] = {}
         self._hearing = threading.Lock()
         self._heard = 0.0  # when it last looked for messages
+        self._unended: object = None  # what MPI may use for the operations of the thread
         self._told: list[object] = []  # messages that may be on their way
         self._closed: dict[int, int] = {}  # the collectives of ranks that have closed the group
         self._noting = threading.Lock()
@@ -174,6 +175,7 @@ class MpiGroup(NativeGroup):
         sent: list[_mpi.Request] = []
         keep: list[object] = []
         heads: list[tuple[Collective, _mpi.Request, np.ndarray[Any, Any]]] = []
+        self._unended = work, sent, keep, heads  # for good if it fails: MPI may still use them
         for each in work:
             step = each.step
             if step.kind in MESSAGES:
@@ -196,6 +198,7 @@ class MpiGroup(NativeGroup):
             self._receive(each, request, head)
         for request in sent:
             self._wait(request)
+        self._unended = None
 
     def _receive(self, work: Collective, request: _mpi.Request, head: np.ndarray[Any, Any]) -> None:
         step, target = work.step, work.target
@@ -436,9 +439,9 @@ class MpiGroup(NativeGroup):
                     },
                 )
         self._is_over = True
-        _abandoned.append(self)
+        _mpi.keep(self)
         if self._streams is not None:
-            self._streams.meeting.end()
+            self.is_left = self._streams.meeting.end()
 
     # Other groups, and the end
 
@@ -467,11 +470,7 @@ class MpiGroup(NativeGroup):
         if thread is not None:
             thread.join(max(deadline - time.monotonic(), 0.0))
         self._is_over = True
-        _abandoned.append(self._told)
-
-
-_abandoned: list[object] = []
-"""What MPI may still use at the end of the process."""
+        _mpi.keep(self._told)
 
 
 def _essence(step: CollectiveStep) -> bytes:

@@ -149,6 +149,9 @@ class GroupLaunch(Launch):
     def fail(self, error: BaseException) -> None:
         progress.act(_fail, self.submission, keep(error))
 
+    def memory(self) -> object:
+        return self.submission._resources
+
     def outcome(self) -> bool | None:
         state = self.submission._state
         return None if state < DONE else state == DONE

@@ -387,6 +387,7 @@ class Group(Participant):
             is_first = self._broken is None
             broken = self._broken = self._broken or error
             flights = [*self._flights]
+        memory = [flight.memory() for flight in flights]
         # First: what an abort ends on a stream would count as done.
         for flight in flights:
             if flight.ended is not None:
@@ -394,6 +395,8 @@ class Group(Participant):
             flight.fail(again(broken))
         if is_first:
             self._native.abort(broken)
+            if self._native.is_left:
+                _left.append(memory)
 
     # Other groups, and the end
 
@@ -467,6 +470,10 @@ class Group(Participant):
             words = f"rank {self.rank} has closed {self._name} before its work had ended"
             self._break(CollectiveError(words, ranks=(self._rank,), records=self._told()))
         self._native.close(max(deadline - time.monotonic(), 0.0))
+
+
+_left: Final[list[object]] = []
+"""The memory of operations that a library may still use at the end of the process."""
 
 
 def _finish(ended: hal.Semaphore, error: BaseException | None) -> None:
