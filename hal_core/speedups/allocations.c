@@ -80,12 +80,24 @@ static void note(PyObject *books, bool is_noted) {
   put(books, Books__is_broken, Py_NewRef(Py_True));
 }
 
-/* Add a block to the list of the books; false, with an exception, if there is no memory for it. */
-static bool register_block(PyObject *books, PyObject *block) {
+/* Make room for a block in the list of the books, and note its place there; false if there is no memory for that. Not
+ * when it is added: a block that is in use and has no place would take another one's with it when it is removed. */
+static bool make_place(PyObject *books, PyObject *block) {
   PyObject *blocks = get(books, Books_blocks), *place = PyLong_FromSsize_t(PyList_GET_SIZE(blocks));
   if (!place) return false;
   put(block, Block_place, place);
-  return !PyList_Append(blocks, block);
+  if (PyList_Append(blocks, Py_None) < 0) return false;
+  Py_SET_SIZE(blocks, PyList_GET_SIZE(blocks) - 1);
+  Py_DECREF(Py_None);
+  return true;
+}
+
+/* Add a block to the list, which has room for it. */
+static void register_block(PyObject *books, PyObject *block) {
+  PyListObject *blocks = (PyListObject *)get(books, Books_blocks);
+  Py_ssize_t count = Py_SIZE(blocks);
+  blocks->ob_item[count] = Py_NewRef(block);
+  Py_SET_SIZE(blocks, count + 1);
 }
 
 /* Remove a block from there: the last one takes its place. */
@@ -153,7 +165,7 @@ static bool may_take(struct effect *effect, const struct issue *issue) {
   if (PyObject_Length(get(reaper, Reaper_doomed)) || PyList_GET_SIZE(get(reaper, Reaper_late))) return false;
   if (!is_at_hand(self)) return false;
   if (self->pool) return count(&self->numbers, books, 0, self->size, -aligned(self));
-  return count(&self->numbers, books, self->size, 0, 0);
+  return make_place(books, self->block) && count(&self->numbers, books, self->size, 0, 0);
 }
 
 /* Take the latest recent piece; its reference is the caller's. */
@@ -187,7 +199,7 @@ static void take(struct effect *effect, PyObject *operation, struct drops *drops
   if (self->pool) {
     note(books, !PyDict_SetItem(get(self->pool, SegmentPool_taken), self->block, self->lease));
   } else {
-    note(books, register_block(books, self->block));
+    register_block(books, self->block);
   }
 }
 

@@ -371,5 +371,31 @@ def keep_nothing(device):
     assert more_objects - objects < 1500  # events
 
 
+def case_an_alloca_without_memory_for_its_objects_is_whole_m3(device):
+    """Whatever cannot be made, the block is in the books, and takes no other one with it."""
+    try:
+        import _testcapi  # noqa: PLC0415 - not every Python comes with it
+    except ImportError:
+        return
+    grow(device)
+    queue, books = device.queue, device._heap.books
+    for missing in range(8):
+        for count in (4, 8):
+            kept = []
+            while len(books.blocks) < count:
+                kept.append(queue.alloca(4096))
+            books.blocks = list(books.blocks)  # full, so that the next block makes it longer
+            _testcapi.set_nomemory(missing, missing + 1)
+            try:
+                buffer = queue.alloca(4096)
+            finally:
+                _testcapi.remove_mem_hooks()
+            assert buffer._storage._lease.block in books.blocks, missing
+            for each in (buffer, *kept):
+                queue.dealloca(each)
+            queue.wait_idle(30)
+            check_books(device)
+
+
 if __name__ == "__main__":
     main(*sys.argv[1:], cases=globals())
