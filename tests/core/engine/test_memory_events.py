@@ -2,6 +2,7 @@
 
 import ctypes
 import itertools
+import threading
 from types import SimpleNamespace
 
 import pytest
@@ -117,8 +118,12 @@ class Streams:
 @pytest.fixture
 def device(monkeypatch):
     """A device whose streams run by themselves only while the core tries them out."""
-    made = Streams()
-    monkeypatch.setattr(memory_events.sync, "yield_thread", made.run)
+    made, own, others = Streams(), threading.get_ident(), memory_events.sync.yield_thread
+
+    def yield_thread():
+        made.run() if threading.get_ident() == own else others()
+
+    monkeypatch.setattr(memory_events.sync, "yield_thread", yield_thread)
     return made
 
 
