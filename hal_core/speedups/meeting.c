@@ -95,8 +95,10 @@ static char *message_from(const struct meeting *self, int rank) { return self->t
 
 /* After a call that failed the library may still write to the messages. */
 static bool note(struct meeting *self, int status) {
-  if (status) self->is_left = true, atomic_store(&self->status, status);
-  return !status;
+  if (!status) return true;
+  self->is_left = true;
+  atomic_store(&self->status, status);
+  return false;
 }
 
 static uintptr_t word(const void *pointer) { return (uintptr_t)pointer; }
@@ -284,7 +286,8 @@ static bool run(struct meeting *self, const struct run *run) {
   if (atomic_load(&self->ended)) return false;
   char header[HEADER] = "";
   unsigned long long number = atomic_load(&self->begun) + 1;
-  snprintf(header, sizeof header, "%s%llu%s", plan->before, number, plan->after);
+  int length = snprintf(header, sizeof header, "%s%llu%s", plan->before, number, plan->after);
+  if (length >= HEADER) return false; /* Python leaves longer ones to its own way */
   bool is_small = plan->piece <= self->most;
   memset(self->bytes, 0, (size_t)self->size * sizeof *self->bytes);
   if (is_small) pack(self, run);
