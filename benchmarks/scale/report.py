@@ -48,11 +48,12 @@ def draw(path: Path, title: str, x: str, y: str, lines: Lines, scale: str = "lin
 
 
 def measured(folder: Path, path: Path) -> None:
-    """Compare the model with what hardware/collectives.py has found on two GPUs."""
+    """Compare the model with what hardware/collectives.py has found on some GPUs."""
     found = json.loads(path.read_text(encoding="utf-8"))
+    ranks = found["machine"]["ranks"]
     alone = [row for row in found["rates"] if row["kind"] == "all_reduce" and row["calls"] > 1]
     sizes = [row["bytes"] for row in alone]
-    said = [1e6 * model.all_reduce(2, size, "ring") for size in sizes]
+    said = [1e6 * model.all_reduce(ranks, size, "ring") for size in sizes]
     rows = [
         (
             f"{size:,}",
@@ -62,11 +63,11 @@ def measured(folder: Path, path: Path) -> None:
         )
         for size, row, us in zip(sizes, alone, said, strict=True)
     ]
-    table("Two GPUs, all-reduces in a row, us", ("bytes", "measured", "model", "ratio"), rows)
+    table(f"{ranks} GPUs, all-reduces in a row, us", ("bytes", "measured", "model", "ratio"), rows)
     lines: Lines = {"model": (sizes, said, "-")}
     for side in alone[0]["sides"]:
         lines[side] = (sizes, [row["sides"][side]["us"] for row in alone], "o")
-    draw(folder / "measured.png", "All-reduce of two GPUs", "bytes", "us", lines, "log")
+    draw(folder / "measured.png", f"All-reduce of {ranks} GPUs", "bytes", "us", lines, "log")
     rows = []
     for row in found["overlap"]:
         parts = row["sides"]
@@ -74,7 +75,7 @@ def measured(folder: Path, path: Path) -> None:
             compute=parts["compute"]["us"] / 1e6, gradient=row["layers"] * row["gradient"]
         )
         taken = model.training_steps(
-            2, row["gradient"], "ring", np.random.default_rng(1), 1, constants
+            ranks, row["gradient"], "ring", np.random.default_rng(1), 1, constants
         )
         us, real = 1e6 * float(taken.mean()), parts["hal"]["us"]
         rows.append(
@@ -88,7 +89,7 @@ def measured(folder: Path, path: Path) -> None:
             )
         )
     heads = ("kernels, backward pass", "compute", "communication", "step", "model", "ratio")
-    table("A step of two GPUs, us", heads, rows)
+    table(f"A step of {ranks} GPUs, us", heads, rows)
 
 
 def collectives(folder: Path) -> None:
