@@ -1,5 +1,5 @@
-/* Memory of the cache, for Heap.allocate (rule M1); Queue.alloca and Queue.dealloca (rule M3): what `hal._memory.stream_order` does for an alloca that
- * finds memory at once, and for a dealloca that may give back.
+/* Memory of the cache, for Heap.allocate (rule M1). Queue.alloca and Queue.dealloca (rule M3): what
+ * `hal._memory.stream_order` does for an alloca that finds memory at once, and for a dealloca that may give back.
  *
  * Of segments only recent pieces are taken and given (`hal._memory.segment_pool`), with no native call: those
  * that the same queue has given back last, of just the size that is needed.
@@ -111,6 +111,18 @@ static void unregister_block(PyObject *books, PyObject *block, struct drops *dro
   drop_later(drops, block);
 }
 
+/* Return a size rounded up to a multiple of a power of two. */
+static long long round_up(long long size, long long step) { return (size + step - 1) & -step; }
+
+/* Have a storage and its lease use a block; the lease's reference to it is given. */
+static void begin_use(PyObject *block, PyObject *lease, PyObject *storage) {
+  *slot_of(lease, BlockLease_block) = block;
+  put(block, Block_lease, Py_NewRef(lease));
+  put(storage, Storage__lease, Py_NewRef(lease));
+  put(storage, Storage_address, Py_NewRef(get(block, Block_address)));
+  put(storage, Storage_host_address, Py_NewRef(get(block, Block_host_address)));
+}
+
 /* ---- recent pieces ---- */
 
 /* The key of a queue's pieces of a size, a new reference; NULL, without an exception, if they have none. */
@@ -148,7 +160,7 @@ struct taking {
   struct numbers numbers;
 };
 
-static long long aligned(const struct taking *self) { return (self->size + engine.alignment - 1) & -engine.alignment; }
+static long long aligned(const struct taking *self) { return round_up(self->size, engine.alignment); }
 
 /* Return whether the pool keeps as much memory as it takes, or has a recent piece. */
 static bool is_at_hand(const struct taking *self) {
@@ -188,11 +200,7 @@ static void take(struct effect *effect, PyObject *operation, struct drops *drops
     put(self->block, Block_address, Py_NewRef(self->address));
     put(self->block, Block_host_address, Py_NewRef(is_visible ? self->address : Py_None));
   }
-  set(self->lease, BlockLease_block, self->block);
-  put(self->block, Block_lease, Py_NewRef(self->lease));
-  put(self->storage, Storage_address, Py_NewRef(get(self->block, Block_address)));
-  put(self->storage, Storage_host_address, Py_NewRef(get(self->block, Block_host_address)));
-  put(self->storage, Storage__lease, Py_NewRef(self->lease));
+  begin_use(Py_NewRef(self->block), self->lease, self->storage);
   put(self->storage, Storage_source, Py_NewRef(operation));
   put(self->buffer, Extent__allocation, Py_NewRef(operation));
   publish(&self->numbers, books);
@@ -409,10 +417,9 @@ enum answer dealloca_shortcut(PyObject *const *args, Py_ssize_t given, PyObject 
 /* Return the size of the block for so many bytes (`hal._memory.blocks.block_size`); 0 if such are not cached. */
 static long long block_size(long long size) {
   enum { FINE = 2048 };
-  if (size <= FINE) return (size + engine.alignment - 1) & -engine.alignment;
+  if (size <= FINE) return round_up(size, engine.alignment);
   if (size > engine.large) return 0;
-  long long step = 1LL << (60 - __builtin_clzll((unsigned long long)size - 1));
-  return (size + step - 1) & -step;
+  return round_up(size, 1LL << (60 - __builtin_clzll((unsigned long long)size - 1)));
 }
 
 /* Return whether all that finalisers have left is a few blocks of the cache's, or ended before. */
@@ -424,7 +431,8 @@ static bool may_work_off(PyObject *reaper) {
     if (Py_TYPE(lease) != engine.BlockLease) return false;
     PyObject *block = get(lease, BlockLease_block);
     if (get(block, Block_lease) != lease) continue;
-    if (Py_TYPE(block) != engine.Block || get(block, Block_way) != engine.cached_way || number(block, Block_index)) return false;
+    bool is_cached = Py_TYPE(block) == engine.Block && get(block, Block_way) == engine.cached_way;
+    if (!is_cached || number(block, Block_index)) return false;
   }
   return true;
 }
@@ -450,13 +458,9 @@ static bool work_off(PyObject *reaper, long long *used, long long *unused, struc
 static PyObject *take_cached(PyObject *bucket, PyObject *storage, PyObject *lease) {
   Py_ssize_t last = bucket ? PyList_GET_SIZE(bucket) - 1 : -1;
   if (last < 0) return NULL;
-  PyObject *block = PyList_GET_ITEM(bucket, last); /* its reference is the lease's now */
+  PyObject *block = PyList_GET_ITEM(bucket, last);
   Py_SET_SIZE(bucket, last);
-  *slot_of(lease, BlockLease_block) = block;
-  put(block, Block_lease, Py_NewRef(lease));
-  put(storage, Storage__lease, Py_NewRef(lease));
-  put(storage, Storage_address, Py_NewRef(get(block, Block_address)));
-  put(storage, Storage_host_address, Py_NewRef(get(block, Block_host_address)));
+  begin_use(block, lease, storage); /* the list's reference is the lease's now */
   return block;
 }
 
@@ -488,7 +492,8 @@ static bool is_within(PyObject *heap) {
 /* allocate(heap, size, index) */
 enum answer allocate_shortcut(PyObject *const *args, Py_ssize_t given, PyObject *names, PyObject **result) {
   long long size, index, class_size, used = 0, unused = 0;
-  if (given != 3 || names || Py_TYPE(args[0]) != engine.Heap || !small_int(args[1], &size) || !small_int(args[2], &index)) return NOT_MINE;
+  if (given != 3 || names || Py_TYPE(args[0]) != engine.Heap) return NOT_MINE;
+  if (!small_int(args[1], &size) || !small_int(args[2], &index)) return NOT_MINE;
   if (index || size <= 0 || !(class_size = block_size(size))) return NOT_MINE;
   PyObject *heap = args[0], *books = get(heap, Heap_books), *reaper = get(heap, Heap_reaper);
   PyObject *lease = NULL, *storage = new_storage(heap, args[1], &lease), *key = PyLong_FromLongLong(class_size);

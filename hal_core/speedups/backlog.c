@@ -9,12 +9,6 @@ struct place {
 
 static long long key_of(PyObject *timepoint) { return 2 * number(timepoint, Timepoint__value) + 1; }
 
-static bool is_unmet(PyObject *timepoint) {
-  PyObject *timeline = get(timepoint, Timepoint__semaphore);
-  long long value = number(timepoint, Timepoint__value);
-  return number(timeline, Timeline__value) < value && !covering(timeline, value);
-}
-
 bool is_early(const struct issue *self) {
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(self->waits); i++) {
     PyObject *wait = PyTuple_GET_ITEM(self->waits, i);

@@ -17,7 +17,7 @@ struct parameter {
 struct packer {
   PyObject_HEAD
   Py_ssize_t count, pointers;
-  PyObject *blocks, *given; /* the block of the last dispatch: where it was found, and by what; or NULL */
+  PyObject *given; /* by what the block of the last dispatch was given, or NULL: a packer is one kernel's */
   unsigned block[3];
   struct parameter parameters[MOST_PARAMETERS];
 };
@@ -52,7 +52,6 @@ static PyObject *packer_new(PyTypeObject *type, PyObject *args, PyObject *keywor
 static void packer_dealloc(PyObject *object) {
   struct packer *self = (struct packer *)object;
   for (Py_ssize_t i = 0; i < self->count; i++) Py_XDECREF(self->parameters[i].dtypes);
-  Py_XDECREF(self->blocks);
   Py_XDECREF(self->given);
   Py_TYPE(object)->tp_free(object);
 }
@@ -129,9 +128,8 @@ static bool read_shared(PyObject *kernel, PyObject *given, unsigned *shared) {
 /* Look a block up among those that the kernel has been launched with: its limits hold. Mostly it is given by the same
  * object as last time. */
 static bool read_block(struct packer *packer, PyObject *kernel, PyObject *given, unsigned *block) {
-  PyObject *blocks = get(kernel, Kernel__blocks);
   if (!given) given = Py_None;
-  if (given == packer->given && blocks == packer->blocks) {
+  if (given == packer->given) {
     memcpy(block, packer->block, sizeof packer->block);
     return true;
   }
@@ -141,14 +139,13 @@ static bool read_block(struct packer *packer, PyObject *kernel, PyObject *given,
   } else if (given != Py_None && !PyLong_CheckExact(given)) {
     return false;
   }
-  PyObject *known = PyDict_GetItemWithError(blocks, given);
+  PyObject *known = PyDict_GetItemWithError(get(kernel, Kernel__blocks), given);
   if (!known) {
     PyErr_Clear();
     return false;
   }
   for (int i = 0; i < 3; i++) block[i] = (unsigned)PyLong_AsUnsignedLong(PyTuple_GET_ITEM(known, i));
   memcpy(packer->block, block, sizeof packer->block);
-  Py_XSETREF(packer->blocks, Py_NewRef(blocks));
   Py_XSETREF(packer->given, Py_NewRef(given));
   return true;
 }

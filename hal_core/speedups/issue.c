@@ -62,7 +62,10 @@ static long long in_flight(PyObject *queue) {
   return of_queue(queue)->launched - of_queue(queue)->retired;
 }
 
-/* How many launches are in flight on an operation's queue with it. */
+/* How many launches an operation is, with its waits for streams. */
+static long long launches_of(const struct issue *self) { return 1 + self->more + self->awaited_count; }
+
+/* How many launches are in flight on an operation's queue with it, at most. */
 static long long with_it(const struct issue *self) {
   return in_flight(self->queue) + 1 + self->more + PyTuple_GET_SIZE(self->waits);
 }
@@ -382,7 +385,7 @@ static void enqueue(struct work *self) {
 /* Change what the claim of an operation changes. */
 static void begin(struct issue *self) {
   PyObject *operation = self->operation;
-  long long launches = 1 + self->more + self->awaited_count;
+  long long launches = launches_of(self);
   put(operation, Operation__is_begun, Py_NewRef(Py_True));
   if (launches != number(operation, Operation__launches))
     put(operation, Operation__launches, PyLong_FromLongLong(launches));
@@ -451,7 +454,7 @@ static void publish(struct issue *self, PyObject *event, struct drops *drops) {
   PyObject *queue = self->queue, *operation = self->operation;
   put(operation, Operation__event, Py_NewRef(event));
   of_operation(operation)->sequence = ++of_queue(queue)->sequence;
-  of_operation(operation)->launched = of_queue(queue)->launched += 1 + self->more + self->awaited_count;
+  of_operation(operation)->launched = of_queue(queue)->launched += launches_of(self);
   put(operation, Operation__state, Py_NewRef(engine.issued));
   append_to(get(queue, StreamQueue__ring), operation);
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(self->signals); i++) {

@@ -97,6 +97,15 @@ bool may_signal(const struct issue *self);
  * the Python engine if it has to publish the operation, or to record its event; also if a pending one's call fails. */
 enum answer issue(struct issue *self, const struct native_call *call, struct drops *drops);
 
+/* Return whether a timepoint is reached, and whether it is neither that nor recorded on a stream. */
+static inline bool is_reached(PyObject *timepoint) {
+  return number(get(timepoint, Timepoint__semaphore), Timeline__value) >= number(timepoint, Timepoint__value);
+}
+static inline bool is_unmet(PyObject *timepoint) {
+  return !is_reached(timepoint) &&
+         !covering(get(timepoint, Timepoint__semaphore), number(timepoint, Timepoint__value));
+}
+
 /* ---- backlog.c ---- */
 
 /* Return whether an operation is likely to stand in line. No lock held, so this is a guess. */

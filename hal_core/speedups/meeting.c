@@ -20,7 +20,9 @@
 
 enum {
   LINE = 64,          /* bytes of the processor's cache line */
-  HEADER = 96,        /* bytes, ended by zeros */
+  BEFORE = 24,        /* bytes of a header in front of the number, and an end */
+  AFTER = 52,         /* and behind it */
+  HEADER = 96,        /* bytes, ended by zeros: both, and the digits */
   RECORDS = 16,       /* headers that are remembered */
   MOST_DATA = 65536,  /* bytes of an operation's data in one message */
   ALL_DATA = 131072,  /* and in those of all ranks: one of many ranks sends as few as its algorithm can */
@@ -42,7 +44,7 @@ enum { WORD, SOURCE_WORD, TARGET_WORD };
 /* An operation but for its number and its buffers. */
 struct plan {
   struct plan *next;
-  char before[HEADER], after[HEADER]; /* of the header, around the number */
+  char before[BEFORE], after[AFTER]; /* of the header, around the number */
   enum action action;
   int root;               /* that alone gets (FOLD) or gives (TAKE); -1: all do */
   size_t piece, stride;   /* bytes for each rank, and from one rank's to the next one's in the source */
@@ -286,8 +288,7 @@ static bool run(struct meeting *self, const struct run *run) {
   if (atomic_load(&self->ended)) return false;
   char header[HEADER] = "";
   unsigned long long number = atomic_load(&self->begun) + 1;
-  int length = snprintf(header, sizeof header, "%s%llu%s", plan->before, number, plan->after);
-  if (length >= HEADER) return false; /* Python leaves longer ones to its own way */
+  snprintf(header, sizeof header, "%s%llu%s", plan->before, number, plan->after);
   bool is_small = plan->piece <= self->most;
   memset(self->bytes, 0, (size_t)self->size * sizeof *self->bytes);
   if (is_small) pack(self, run);
@@ -392,8 +393,8 @@ static PyObject *meeting_plan(PyObject *object, PyObject *args) {
   if (!plan) return PyErr_NoMemory();
   *plan = (struct plan){.next = self->plans, .action = (enum action)action, .root = root, .piece = (size_t)piece,
                         .stride = (size_t)stride, .type = type, .op = op, .elements = elements, .divide = divided};
-  strncpy(plan->before, before, HEADER - 1);
-  strncpy(plan->after, after, HEADER - 1);
+  strncpy(plan->before, before, BEFORE - 1);
+  strncpy(plan->after, after, AFTER - 1);
   *(void **)&plan->function = (void *)(uintptr_t)function;
   for (int i = 0; i < ARGUMENTS; i++) plan->words[i] = at[i], plan->kinds[i] = i < count ? (uint8_t)kinds[i] : WORD;
   self->plans = plan;

@@ -185,7 +185,7 @@ static bool first_of(PyObject *bucket, PyObject **waiter, PyObject **index) {
     PyDict_Next(bucket, &next, waiter, index);
   }
   last = bucket;
-  place = next - 1;
+  place = next ? next - 1 : 0;
   return next;
 }
 

@@ -21,10 +21,6 @@ struct wait {
 /* What a wait finds. */
 enum view { REACHED, RECORDED, OPEN, FAILED };
 
-static bool is_unmet(PyObject *entry) {
-  return number(get(entry, Timepoint__semaphore), Timeline__value) < number(entry, Timepoint__value);
-}
-
 static PyObject *operation_of(PyObject *entry) {
   return covering(get(entry, Timepoint__semaphore), number(entry, Timepoint__value));
 }
@@ -32,12 +28,10 @@ static PyObject *operation_of(PyObject *entry) {
 static enum view look(struct wait *self) {
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(self->entries); i++)
     if (!is_none(get(PyTuple_GET_ITEM(self->entries, i), Timepoint__semaphore), Timeline__failure)) return FAILED;
-  while (self->count && !is_unmet(PyTuple_GET_ITEM(self->entries, self->count - 1))) self->count--;
+  while (self->count && is_reached(PyTuple_GET_ITEM(self->entries, self->count - 1))) self->count--;
   if (!self->count) return REACHED;
-  for (Py_ssize_t i = 0; i < self->count; i++) {
-    PyObject *entry = PyTuple_GET_ITEM(self->entries, i);
-    if (is_unmet(entry) && !operation_of(entry)) return OPEN;
-  }
+  for (Py_ssize_t i = 0; i < self->count; i++)
+    if (is_unmet(PyTuple_GET_ITEM(self->entries, i))) return OPEN;
   return RECORDED;
 }
 
@@ -71,7 +65,7 @@ static bool register_some(struct wait *self, Py_ssize_t *next, PyObject *unwatch
   for (Py_ssize_t last = *next + HOLD; *next < self->count && *next < last; (*next)++) {
     PyObject *entry = PyTuple_GET_ITEM(self->entries, *next), *operation = operation_of(entry);
     if (!is_none(get(entry, Timepoint__semaphore), Timeline__failure)) return false;
-    if (!is_unmet(entry) || (operation && until == Timeline__recorded)) continue;
+    if (is_reached(entry) || (operation && until == Timeline__recorded)) continue;
     if (!register_thread(self->thread, entry, until)) return false;
     if (operation && !want(operation) && PyList_Append(unwatched, operation) < 0) return false;
   }
