@@ -85,6 +85,18 @@ def test_listing_does_not_probe(plugins):
     assert calls == ["probe"]
 
 
+def test_a_plugin_is_loaded_when_it_is_asked_for(plugins):
+    loaded = []
+    records = {name: plugins.record(name) for name in ("one", "two")}
+    for name, record in records.items():
+        plugins.add(name, lambda record=record: loaded.append(record.name) or record)
+    registry = plugins.registry()
+    registry.resolve("one", {})
+    assert loaded == ["one"]
+    registry.backends(probe=False)
+    assert loaded == ["one", "two"]
+
+
 def test_backends_are_sorted(plugins):
     for name in ("b", "c", "a"):
         plugins.add_backend(name)

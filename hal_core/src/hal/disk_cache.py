@@ -16,21 +16,18 @@ from typing import TYPE_CHECKING, Final
 from hal._base.whole_files import UNFINISHED, replace_whole
 
 if TYPE_CHECKING:
-    from hashlib import sha256
+    from hashlib import blake2b
 else:
     try:  # `hashlib` would load OpenSSL, for as long as many a device takes to open
-        from _sha2 import sha256
+        from _blake2 import blake2b
     except ImportError:
-        try:
-            from _sha256 import sha256  # before Python 3.12
-        except ImportError:
-            from hashlib import sha256
+        from hashlib import blake2b
 
 __all__ = ["DiskCache"]
 
 _ENTRIES_AT_MOST: Final = 2000
 _LONGEST_WRITE: Final = 3600.0  # seconds after which a write of an entry counts as abandoned
-_DIGEST: Final = sha256().digest_size
+_DIGEST: Final = 32  # bytes
 
 
 class DiskCache:
@@ -75,7 +72,7 @@ class DiskCache:
     @staticmethod
     def key(*parts: str | bytes) -> str:
         """Return the key of a result of these parts, in this order."""
-        digest = sha256()
+        digest = blake2b(digest_size=_DIGEST)
         for part in parts:
             data = part.encode() if isinstance(part, str) else part
             # The length keeps ("ab", "c") and ("a", "bc") apart.
@@ -107,7 +104,7 @@ class DiskCache:
                 raise  # from a signal handler (O3)
             return None
         digest, content = data[:_DIGEST], data[_DIGEST:]
-        return content if sha256(content).digest() == digest else None
+        return content if _digest(content) == digest else None
 
     def store(self, key: str, content: bytes) -> None:
         """Put an entry into the cache, whole or not at all; without a cache do nothing."""
@@ -116,7 +113,7 @@ class DiskCache:
             return
         # A process that looks at the same time sees the old entry or the new one.
         with _suppressed():
-            entry = sha256(content).digest() + content
+            entry = _digest(content) + content
             replace_whole(os.path.join(directory, key), entry, 0o600)
             _prune(directory)
 
@@ -136,6 +133,10 @@ class DiskCache:
         if log:
             self.store(log_key, log.encode())
         return image, log
+
+
+def _digest(content: bytes) -> bytes:
+    return blake2b(content, digest_size=_DIGEST).digest()
 
 
 @contextlib.contextmanager

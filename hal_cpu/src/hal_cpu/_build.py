@@ -35,21 +35,14 @@ _OPTIONS: Final = (
 )
 
 
-def check() -> None:
-    """Raise `BackendUnavailableError` if the runtime is not in the cache, and cannot be built."""
-    if CACHE.load(_key(_sources())) is None:
-        from hal_cpu import _toolchain  # noqa: PLC0415 - what starts a compiler takes long to load
-
-        _toolchain.find_compiler()
-
-
 def runtime() -> bytes:
     """Return the runtime's shared object."""
     sources = _sources()
-    content = CACHE.load(_key(sources))
+    key = _key(sources)
+    content = CACHE.load(key)
     if content is None:
         content = _build(sources)
-        CACHE.store(_key(sources), content)
+        CACHE.store(key, content)
     return content
 
 
@@ -79,7 +72,7 @@ def _key(sources: dict[str, bytes]) -> str:
 
 def _build(sources: dict[str, bytes]) -> bytes:
     """Compile the runtime."""
-    from hal_cpu import _toolchain  # noqa: PLC0415 - as above
+    from hal_cpu import _toolchain  # noqa: PLC0415 - what starts a compiler takes long to load
 
     compiler = _toolchain.find_compiler()
     options = [*_OPTIONS]

@@ -113,15 +113,6 @@ class Runtime(NamedTuple):
     description: str
 
 
-def probe() -> None:
-    """Check that this platform is supported, and that the runtime is here or a compiler is.
-
-    Raises `BackendUnavailableError` otherwise.
-    """
-    _check_platform()
-    _build.check()
-
-
 def _check_platform() -> None:
     """Raise `BackendUnavailableError` on a platform that is not supported."""
     if not sys.platform.startswith("linux") or struct.calcsize("P") != 8:  # noqa: PLR2004
@@ -242,6 +233,8 @@ def _open(path: str) -> int:
 @functools.cache
 def load_runtime() -> Runtime:
     """Build the runtime, or take it from the cache, and load it; once per process.
+
+    The backend's probe: only a runtime that was built and loaded tells that the backend works.
 
     Raises `BackendUnavailableError` when there is no compiler or it fails.
     """

@@ -13,7 +13,7 @@ def hal_backend() -> Backend:
     return Backend(
         name="cpu",
         summary="the processor, with kernels compiled by the machine's C++ compiler",
-        probe=on_first_use("hal_cpu._driver:probe"),
+        probe=on_first_use("hal_cpu._driver:load_runtime"),
         open=on_first_use("hal_cpu.driver:CpuDriver"),
         compiler=on_first_use("hal_cpu.compiler:CpuCompiler"),
     )

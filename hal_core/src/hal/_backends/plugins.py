@@ -1,8 +1,13 @@
-"""Load one plugin at a time, keep why one is broken, and open its driver once.
+"""Load a plugin when it is first asked for, keep why one is broken, and open its driver once.
 
 Each plugin is loaded and registered in a `pluggy.PluginManager` of its own,
 inside its own ``try``, so that a broken plugin hides no other and a misspelt
-hook affects only its owner.
+hook affects only its owner. Only what is asked for is loaded: a CPU device needs
+no other vendor's module.
+
+No lock is held meanwhile. A plugin's module may be half imported by a thread that
+will ask for the plugin, and with a lock the two would wait for each other. Threads
+that load at the same time load the same module and get the same record.
 
 A driver is opened once per process under a lock per backend that knows its
 owner: a plugin that asks for itself gets an error instead of a deadlock.
@@ -74,24 +79,24 @@ class DeviceDescription(NamedTuple):
 class Plugin:
     """One entry point's plugin: its record, or why there is none, and its driver."""
 
-    def __init__(self, entry_point: PluginEntry) -> None:
+    def __init__(self, entry_point: PluginEntry, refusal: str = "") -> None:
+        """Keep the entry point; with a refusal the plugin is broken, and is never loaded."""
         self.name = entry_point.name
         self.distribution, self.version = entry_point.distribution, entry_point.version
-        self._backend: Backend | None = None
-        self._reason = ""
-        self._cause: BaseException | None = None
+        self._entry_point = entry_point
+        self._record: Backend | BaseException | None = PluginError(refusal) if refusal else None
         self._driver: NativeDriver | None = None
         self._is_inherited = False  # a parent process opened the driver
         self._compiler: NativeCompiler | None = None
-        self._lock = Lock()
-        self._opener: int | None = None  # the thread that holds the lock
+        self.renew()
 
     def renew(self) -> None:
-        """Forget the parent process's driver and the thread that was opening it."""
+        """Forget the parent process's driver, and what its threads were doing with it."""
         self._is_inherited |= self._driver is not None
         self._driver = None
+        self._loaders: set[int] = set()  # threads that load it now
         self._lock = Lock()
-        self._opener = None
+        self._opener: int | None = None  # the thread that holds the lock
 
     @property
     def title(self) -> str:
@@ -99,49 +104,64 @@ class Plugin:
         origin = f"{self.distribution} {self.version}".strip() or "of no known distribution"
         return f"backend {self.name!r} ({origin})"
 
-    def load(self, entry_point: PluginEntry) -> None:
-        """Load the record, or keep why that failed."""
-        try:
-            self._backend = _load(entry_point)
-        except PluginError as error:
-            self.reject(str(error))
-        except (Exception, SystemExit) as error:
-            if is_a_handlers(error) or (isinstance(error, OSError) and error.errno in _EXHAUSTED):
-                raise  # not the plugin's fault, and soon over (O3)
-            # Kept, it must keep no frames alive: its tracebacks become text.
-            lines = traceback.format_exception(error)
-            keep(error).add_note("".join(lines).rstrip())
-            self.reject(_reason(error), error)
+    def load(self) -> Backend | BaseException:
+        """Return the record, or why there is none; load it on first use.
 
-    def reject(self, reason: str, cause: BaseException | None = None) -> None:
-        """Declare the plugin broken."""
-        self._reason, self._cause = reason, cause
+        Raises `BackendUnavailableError` if the process has nothing left to load it with, and
+        `PluginError` if the plugin asks for itself meanwhile.
+        """
+        if self._record is not None:
+            return self._record
+        thread = get_ident()
+        if thread in self._loaders:
+            raise PluginError("a plugin asked hal for backends while it was being loaded")
+        self._loaders.add(thread)
+        try:
+            self._record = _load(self._entry_point)
+        except (Exception, SystemExit) as error:
+            if is_a_handlers(error):
+                raise
+            if isinstance(error, OSError) and error.errno in _EXHAUSTED:
+                raise self._not_now(error) from error  # not the plugin's fault, and soon over (O3)
+            if not isinstance(error, PluginError):
+                # Kept, it must keep no frames alive: its tracebacks become text.
+                error.add_note("".join(traceback.format_exception(error)).rstrip())
+            self._record = keep(error)
+        finally:
+            self._loaders.discard(thread)
+        return self._record
 
     def backend(self) -> Backend:
-        """Return the record; raise if there is none."""
-        if self._backend is None:
-            raise PluginError(
-                f"{self.title} is installed but broken: {self._reason}"
-            ) from self._cause
-        return self._backend
+        """Return the record; raise as `load` does, and `PluginError` if there is none."""
+        record = self.load()
+        if isinstance(record, Backend):
+            return record
+        raise PluginError(f"{self.title} is installed but broken: {_reason(record)}") from record
 
     def status(self, *, probe: bool) -> BackendStatus:
-        """Return the status; with `probe`, ask the plugin first."""
+        """Return the status; with `probe`, ask the plugin first. Raises as `load` does."""
         state: _State = "installed"
-        reason = ""
-        if self._backend is None:
-            state, reason = "broken", self._reason
-        elif probe:
-            try:
-                self._probe()
-            except BackendUnavailableError as error:
-                state, reason = "unavailable", _reason(error.__cause__ or error)
-            except PluginError as error:
-                state, reason = "broken", _reason(error.__cause__ or error)
-            else:
-                state = "available"
-        summary = "" if self._backend is None else self._backend.summary
+        reason = summary = ""
+        record = self.load()
+        if not isinstance(record, Backend):
+            state, reason = "broken", _reason(record)
+        else:
+            summary = record.summary
+            if probe:
+                try:
+                    self._probe()
+                except BackendUnavailableError as error:
+                    state, reason = "unavailable", _reason(error.__cause__ or error)
+                except PluginError as error:
+                    state, reason = "broken", _reason(error.__cause__ or error)
+                else:
+                    state = "available"
         return BackendStatus(self.name, state, reason, summary, self.distribution, self.version)
+
+    def _not_now(self, error: OSError) -> BackendUnavailableError:
+        return BackendUnavailableError(
+            f"{self.title} is installed but not available now: {_reason(error)}"
+        )
 
     def driver(self) -> NativeDriver:
         """Return the driver, opened on first use and kept."""
@@ -220,8 +240,7 @@ class Plugin:
             if is_a_handlers(error):
                 raise  # the user's error, not the plugin's (O3)
             if isinstance(error, OSError) and error.errno in _EXHAUSTED:
-                message = f"{self.title} is installed but not available now: {_reason(error)}"
-                raise BackendUnavailableError(message) from error
+                raise self._not_now(error) from error
             raise PluginError(f"{self.title} is installed but broken: {_reason(error)}") from error
 
 

@@ -2,10 +2,6 @@
 
 A plugin is found by its entry point alone, never by importing a name: a
 checkout's folder called ``hal_cuda`` would import as well.
-
-No lock is held while plugins are loaded: threads that search at the same time
-load the same modules and get the same records, and the first to finish
-publishes.
 """
 
 from __future__ import annotations
@@ -20,7 +16,7 @@ import numpy as np
 from hal._backends.installed import PluginEntry, entry_points
 from hal._backends.plugins import BackendStatus, DeviceDescription, Plugin
 from hal._base.process import refuse_after_fork
-from hal._base.sync import Lock, get_ident
+from hal._base.sync import Lock
 from hal.arguments import as_flag, as_text, ask, number_of, shown
 from hal.errors import (
     ArgumentTypeError,
@@ -61,7 +57,6 @@ class Registry:
     def renew(self) -> None:
         """Forget the parent's drivers and what its threads hold; for a forked child."""
         self._lock = Lock()
-        self._searching: set[int] = set()  # threads that are loading plugins now
         for plugin in self._plugins or ():
             plugin.renew()
 
@@ -146,24 +141,15 @@ class Registry:
         return plugins[name].compiler()
 
     def _search(self) -> tuple[Plugin, ...]:
-        """Return the plugins, loading them on first use."""
+        """Return the plugins, sorted by name; look for them on first use, and load none."""
         if self._plugins is not None:
             return self._plugins
-        thread = get_ident()
-        with self._lock:
-            if thread in self._searching:
-                # A second search would find the plugin's module half imported.
-                raise PluginError("a plugin asked hal for backends while it was being loaded")
-            self._searching.add(thread)
         try:
-            found = _load_all(self._entry_points())
+            found = _claims(self._entry_points())
         except OSError as error:
             message = f"the installed backends cannot be listed: {error}"
             raise BackendUnavailableError(message) from error
-        finally:
-            with self._lock:
-                self._searching.discard(thread)
-        with self._lock:
+        with self._lock:  # of threads that look at the same time the first publishes
             if self._plugins is None:
                 self._plugins = found
             return self._plugins
@@ -181,21 +167,16 @@ class Registry:
         return matches[0]
 
 
-def _load_all(entries: Iterable[PluginEntry]) -> tuple[Plugin, ...]:
-    """Load every plugin, and refuse those that claim the same name."""
+def _claims(entries: Iterable[PluginEntry]) -> tuple[Plugin, ...]:
+    """Return a plugin for each entry point; those that claim the same name are refused."""
     owners: dict[str, list[PluginEntry]] = {}
     for entry_point in entries:
         owners.setdefault(entry_point.name, []).append(entry_point)
     plugins: list[Plugin] = []
     for name, claims in sorted(owners.items()):
-        for entry_point in claims:
-            plugin = Plugin(entry_point)
-            plugins.append(plugin)
-            if len(claims) == 1:
-                plugin.load(entry_point)
-                continue
-            claimants = " and ".join(sorted(claim.distribution or "?" for claim in claims))
-            plugin.reject(f"{claimants} both provide {name!r}; uninstall one of them")
+        claimants = " and ".join(sorted(claim.distribution or "?" for claim in claims))
+        refusal = f"{claimants} both provide {name!r}; uninstall one of them"
+        plugins += [Plugin(claim, refusal if len(claims) > 1 else "") for claim in claims]
     return tuple(plugins)
 
 
