@@ -19,7 +19,7 @@ SIZE = 4096
 @pytest.mark.parametrize(
     ("states", "seconds"),
     [
-        ([Notifier.ARMED], _progress._NET_SECONDS),
+        ([Notifier.ARMED], _progress.NET_SECONDS),
         ([Notifier.ARMED, Notifier.BEHIND], _progress._SHORT_SECONDS),
         ([Notifier.BEHIND, Notifier.IDLE], _progress._SHORT_SECONDS),
     ],

@@ -251,7 +251,7 @@ def test_no_sleeper_relies_on_a_notification_of_an_earlier_operation_s6(
     open_probe, latch, slept, monkeypatch
 ):
     """S6: a wait that ran out leaves its doorbell armed; the next one to sleep there waits on."""
-    monkeypatch.setattr(waiting, "_NET_SECONDS", math.inf)  # nothing else would wake it
+    monkeypatch.setattr(waiting, "NET_SECONDS", math.inf)  # nothing else would wake it
     device, probe = open_probe()
     buffer, second = device.allocate(16), Latch()
     for held in (latch, second):

@@ -166,6 +166,8 @@ def claim_next(queue: StreamQueue, step: CallStep) -> Operation | None:
                 ring[-1]._want(step.work)
             return None
         if not operation._is_host and not has_room(operation):
+            # The middle one: at the first, the progress thread would be woken for each operation,
+            # and at the last, the stream would have run dry.
             ring[len(ring) // 2]._want(step.work)
             return None
         if operation._state == PARTLY:
@@ -190,7 +192,7 @@ def has_room(operation: Operation) -> bool:
     if isinstance(function, CallSequence) and function.left > 1:
         # Half of the limit at once, since each part takes an event.
         need = min(function.left, max(queue._limit // 2, 1))
-        return in_flight + need <= queue._limit or not queue._ring
+        return in_flight + need <= queue._limit
     return in_flight < queue._limit
 
 
@@ -216,11 +218,13 @@ def claim(operation: Operation, waits: CheckedWaits, step: CallStep) -> bool:  #
         elif wait._state == DONE:
             continue
         elif wait._state != ISSUED or wait._is_host or operation._is_host:
-            return False  # failures are handled in line
+            return False  # failures are handled in line, by the timepoint that is made there
         else:
             point = wait if wait._queue._domain is queue._domain else None
         if point is None:
             return False
+        # A dependency also where the stream need not wait any more: it retires first, and hands its
+        # failure on (S5, S7).
         if dependencies is None:
             dependencies = [point]
         else:
@@ -261,6 +265,8 @@ def _take_baton(operation: Operation, step: CallStep) -> None:
     The order matters: the step knows of the queue before the baton is its own.
     """
     queue = step.queue = operation._queue
+    # C leaves events due only where recording one cannot block, and this launch may fill the
+    # streams.
     settle_all(queue._context.queues)
     queue._owner = step
     queue._issuing = operation

@@ -102,6 +102,7 @@ class DeviceContext:
     def harvest_some(self, step: CallStep, queue: StreamQueue) -> None:
         """Retire what has completed on a queue and, in rotation, on one other."""
         retiring.harvest(step, queue)
+        # A queue that nobody submits to any more would keep what its work used.
         queues = self.queues
         self._rotation += 1
         if queues:
@@ -123,6 +124,7 @@ class DeviceContext:
         provider = self.provider
         assert provider is not None  # noqa: S101 - the first alloca has made it
         provider.wanted.append(operation)
+        # One search at a time: it looks at all that wait, and may block in a native allocation.
         if not provider.is_posted:
             work.append((HOST, provider))
             provider.is_posted = True
@@ -151,7 +153,7 @@ class DeviceContext:
             work.append((ISSUE, queue))
             if not queue._ordered:
                 queue._backlog.append(operation)
-            operation._state = PARTLY
+            operation._state = PARTLY  # its signals are reserved already: it is not claimed again
         self.forget(operation)
 
     def forget(self, operation: Operation) -> None:
@@ -257,7 +259,7 @@ class DeviceContext:
         """Destroy idle streams, once no other thread is in a native call on them."""
         with timelines.lock:
             for queue in queues:
-                queue._dead = True
+                queue._dead = True  # no notification is armed from here on
         while sync.monotonic() < deadline and any(queue._notifier.arming for queue in queues):
             sync.nap(_NAP_SECONDS)
         if self.lost is not None or not queues:

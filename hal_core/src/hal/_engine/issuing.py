@@ -79,6 +79,7 @@ def _issue(operation: Operation, step: CallStep, more: bool) -> Operation | None
             native.bind()
         if waits:
             for point in waits:
+                # Seen only once the driver has taken the wait: it may refuse it.
                 _let_wait(queue, point)
                 queue._seen[point._queue._id] = point._sequence
             step.contexts = ()
@@ -129,6 +130,7 @@ def _publish(operation: Operation, step: CallStep, more: bool) -> Operation | No
     if context.lost is not None:
         abandon(queue, context.lost, step.work)
     elif operation._state == ISSUED:
+        # Only now that its event is recorded: until then CUDA and HIP take it for complete (I1).
         for timepoint in operation._signals:
             semaphore, value = timepoint._semaphore, timepoint._value
             semaphore._publish(value, operation, step.work)

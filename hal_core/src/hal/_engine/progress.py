@@ -58,8 +58,8 @@ _B = TypeVar("_B")
 BUDGET: Final = 64
 """Operations that one call issues for others before it hands over (rule Q1)."""
 
-_NET_SECONDS: Final = 0.1
-"""Longest sleep while something is watched: after a device error no driver notifies."""
+NET_SECONDS: Final = 0.1
+"""Longest sleep for what is on a stream: after a device error no driver notifies."""
 
 _SHORT_SECONDS: Final = 0.001
 """Sleep while a notification for earlier work stands behind one for later work."""
@@ -101,6 +101,8 @@ def act(function: Callable[[CallStep, _A, _B], _T], first: _A, second: _B) -> _T
                 drain(step)
             step.is_left = False
         if step.later:
+            # Another call makes them, as one that finds something left does: they have changes and
+            # follow-ups of their own, which can break off like any call's.
             step.is_left = True
             act(_nothing, None, None)
     except BaseException:
@@ -227,7 +229,7 @@ def drain(step: CallStep, budget: int = BUDGET) -> None:  # noqa: PLR0912 - a br
         elif kind == RETIRE:
             _retire(item, step)
         elif kind == WATCH:
-            rest.append(entry)
+            rest.append(entry)  # only the progress thread watches queues
         elif kind == CALLBACK:
             dispatcher.wake()
         elif kind == HOST:
@@ -336,7 +338,7 @@ class _Progress(Helper):
                 pause = act(self.turn, bell, was_rung)
             except Exception as error:  # noqa: BLE001 - it serves every device of the process
                 report(self._run, error)
-                pause = _NET_SECONDS
+                pause = NET_SECONDS
             was_rung = bell.wait(pause if self._watched else 3600.0)
 
     def turn(self, step: CallStep, bell: sync.Doorbell, was_rung: bool) -> float:  # noqa: FBT001 - for `act`
@@ -354,7 +356,7 @@ class _Progress(Helper):
             else:
                 step.work.append((kind, item))
         drain(step)
-        pause = _NET_SECONDS
+        pause = NET_SECONDS
         for queue in list(watched):
             harvest(step, queue)
             drain(step)

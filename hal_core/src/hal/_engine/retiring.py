@@ -160,7 +160,8 @@ def clear_head(queue: StreamQueue) -> None:
 def retire(operation: Operation, step: CallStep) -> None:
     """Retire an operation whose event is complete, after its dependencies on other devices."""
     # A stack, in which each operation stands on what it waits for: in the work list they would
-    # be asked again and again, twice as often for every device in between.
+    # be asked again and again, twice as often for every device in between. No recursion: a chain
+    # may be longer than Python's stack is deep.
     stack = [operation]
     while stack:
         foreign = None
@@ -227,7 +228,7 @@ def _retire_head(queue: StreamQueue, head: Operation, garbage: list[Operation], 
 
     The order of steps lets an interrupted call be repeated.
     """
-    if head._state == ISSUED:
+    if head._state == ISSUED:  # else it has failed, as by a dependency or a lost device
         finish(head, DONE, None, work)
     garbage.append(head)
     queue._retired = head._launched

@@ -83,10 +83,10 @@ class SharedSemaphore(Semaphore):
     def signal(self, value: SupportsIndex) -> None:
         """Raise the value to `value` in every process; see `Semaphore.signal`."""
         link = self._link
-        link.take()
+        link.take()  # a value that another process has signalled by now is refused (S1)
         try:
             super().signal(value)
-        finally:
+        finally:  # also when an interrupt comes after it has risen
             link.publish()
 
     def fail(self, error: BaseException) -> None:
@@ -183,7 +183,7 @@ class Link:
         Any thread, no engine lock held.
         """
         semaphore, region = self._semaphore(), self.region
-        if semaphore is None or region.slot < 0:
+        if semaphore is None or region.slot < 0:  # dropped, or this process has left
             return False
         failure = semaphore._failure
         if failure is not None:

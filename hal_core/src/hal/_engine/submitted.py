@@ -84,6 +84,7 @@ def _last_of(queue: StreamQueue) -> list[Operation]:
     """Return the operations of one queue after whose ends it is idle; under the lock."""
     operations: list[Operation] = [*queue._unissued(), *queue._hosts]
     for operation in reversed(queue._ring):
+        # A part of a recording has no handle to wait for; the rest of it is among the others.
         if operation._state == ISSUED and isinstance(operation, Submission):
             operations.append(operation)
             break  # what has failed ends no later than those before it

@@ -64,6 +64,7 @@ def _start(step: CallStep, operation: Submission, waits: CheckedWaits) -> None:
             context.refuse(queue._name)
         if (error := not_above(operation._signals)) is not None:
             raise error
+        # In this order: an interrupt in between finds the operation in one of them.
         step.operation = operation
         step.noted = None
         if context.lost is not None:
@@ -92,6 +93,8 @@ def submit_together(operations: tuple[Submission, ...], waits: tuple[CheckedWait
     No other submission comes between, in any of the queues. Each may wait for those before it. What
     `submit` says holds here, too.
     """
+    # All of them stand in line, even where nothing stands before them: to issue the first at once,
+    # its native calls need the lock let go, and other submissions would come between.
     for operation in operations:
         if operation._is_host:
             progress.start_for(operation._kind)

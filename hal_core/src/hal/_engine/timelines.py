@@ -28,7 +28,9 @@ MAX_VALUE: Final = 2**63 - 1
 """The highest value of a semaphore: what Vulkan, CUDA and HIP can all hold signed."""
 
 
-# A lock of C's own: no Ctrl-C comes between taking and holding it.
+# A lock of C's own: no Ctrl-C comes between taking and holding it. A loop directly in its `with`
+# has no condition and does not end with an `if`: Python 3.12 and 3.13 look for a Ctrl-C at such a
+# jump, and leave the lock taken. So some loops are functions of their own, or C's (`filter`).
 lock = sync.LeafLock()
 """The timeline lock. Taken inside of steps only, never twice by a thread (`hal._engine.steps`)."""
 
@@ -216,6 +218,8 @@ class Timeline:
         self._failure: BaseException | None = None
         # (value, operation) in order of value, of issued and unretired operations
         self._points: list[tuple[int, Operation]] = []
+        # Two registers: a recorded point that its stream can wait for releases an operation, but
+        # few of the host's waiters. With one, each publication would release all of these, too.
         self._recorded: Waiters | None = None  # until a covering point is recorded, or reached
         self._reached: Waiters | None = None
 
@@ -227,6 +231,8 @@ class Timeline:
 
     def _advance(self, value: int, work: Work) -> None:
         """Raise the value if `value` is above it."""
+        # What an operation signals was reserved at its issue. The host may have signalled since then
+        # a higher value, which stands (S1), or failed the semaphore, which drops this one (S4).
         if value < self._value or self._failure is not None:
             return
         # An equal value goes through again: a Ctrl-C may have cut the first time short.

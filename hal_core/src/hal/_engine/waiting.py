@@ -32,6 +32,7 @@ from hal._base.failures import fresh
 from hal._engine import explain, progress, steps, timelines
 from hal._engine.notifier import Notifier
 from hal._engine.operation import ISSUED, Operation
+from hal._engine.progress import NET_SECONDS
 from hal._engine.retiring import Answer, ask, harvest, heed, query
 from hal._engine.steps import CallStep
 from hal._engine.stream import StreamQueue
@@ -56,8 +57,6 @@ _NAP_SECONDS: Final = 1e-3
 _NAP_PART: Final = 1 / 16
 """The length of a nap, as part of the wait so far; it is late by half of that on average."""
 
-_NET_SECONDS: Final = 0.1
-"""Longest sleep for what is on a stream: after a device error no driver notifies."""
 
 _HOLD: Final = 64
 """How many entries are looked at, registered or removed in one hold of the timeline lock."""
@@ -287,7 +286,7 @@ class HostWaiter:
                 seconds = min(_NAP_SECONDS, self._asked + self._remaining())
                 if not _ask_until(self._points, step, self._asked, seconds, self):
                     self._asked = _NAP_SECONDS
-                to_check = False
+                to_check = False  # it looks at every entry: not for each poll
                 continue
             to_check = True
             if may_sleep:
@@ -315,6 +314,8 @@ class HostWaiter:
 
         Under the lock, which the caller releases for a moment where this yields False.
         """
+        # It yields there only, not at every entry: a suspended generator is closed when a Ctrl-C
+        # breaks the wait off, and Python drops a second Ctrl-C that comes in the closing.
         left = _HOLD
         self._is_asleep = False
         self._points = []
@@ -425,6 +426,7 @@ class HostWaiter:
         bell.clear()  # what rings from now on is news, or notes it before
         for ends in self._ends.values():
             ends.sort(key=_sequence_of, reverse=True)
+        # For another thread that signals, only: what is on a stream was asked before.
         if not self._asked and not self._ends:
             step.calm = True
             bell.spin()
@@ -432,7 +434,7 @@ class HostWaiter:
         while self._is_asleep and (left := self._remaining()) > 0:
             asked = self._arm(bell, step) if self._ends else []
             if asked:
-                left = min(left, _NET_SECONDS)
+                left = min(left, NET_SECONDS)
             step.calm = True
             bell.wait(left)
             step.calm = False
@@ -479,6 +481,7 @@ class HostWaiter:
             if timeline._reached is not None and timeline._reached.has_watcher(value, self):
                 return
             self._missing += 1
+        # Noted first: an interrupted wait takes back what it has noted, registered or not.
         position = len(self._registered)
         self._registered.append(timepoint)
         operation = timeline._covering(value)

@@ -106,6 +106,8 @@ class Books(BooksNumbers):
         bucket = self._buckets.get(key)
         if bucket:
             block = bucket.pop()
+            # The block's lease comes last: it is the fact. A block that had it, and no storage,
+            # would be in use for good.
             storage._lease = lease = BlockLease(block, storage.size)
             block.lease = lease
             self.unused -= block.size
@@ -231,7 +233,7 @@ class Books(BooksNumbers):
         self._begin()
         pieces, missing = self._pick(queue, storages)
         for piece, storage in zip(pieces, storages, strict=False):
-            if missing:
+            if missing:  # none is kept for later, see `StreamOrder.take`
                 piece.segment.pool.leave(piece)
             else:
                 piece.segment.pool.take(piece, storage)

@@ -95,6 +95,8 @@ class Heap:
         try:
             self._allocate_block(storage, way)
         except OutOfMemoryError:
+            # What costs least comes first: a block that work has just released needs no native
+            # call, and a trim waits for native frees and empties the cache for everybody.
             self._context.harvest()
             if way == CACHED:
                 self.reaper.absorb()
@@ -229,7 +231,7 @@ class Heap:
 
     def find_import(self, host_address: int, size: int) -> Storage | None:
         """Return the storage of imported host memory that holds a range, or None."""
-        for block, reference in list(self.books.imports.items()):
+        for block, reference in list(self.books.imports.items()):  # others change it
             start = block.host_address
             if start is not None and start <= host_address <= start + block.size - size:
                 return reference()
@@ -295,7 +297,7 @@ class Heap:
             MemoryUse(sums.now, most, sums.cached, sums.held, sums.count)
             for sums, most in zip(kinds, peaks, strict=True)
         ]
-        with self.driver.housekeeping:
+        with self.driver.housekeeping:  # not `growing`: a native allocation may block for long
             pool = self.driver.pool_statistics()
         if pool is not None:
             reserved, used = pool

@@ -63,7 +63,7 @@ def enable_access(device: DeviceCore, other: object) -> None:
             f"{_why_not(device, peer)}; {_advice(device, peer)}"
         )
     device._native.enable_peer(peer._native)
-    with timelines.lock:
+    with timelines.lock:  # two threads at once; others read it without the lock
         device._access = device._access | {peer._context}
 
 

@@ -120,7 +120,7 @@ class Reaper:
 
     def count(self, kind: int) -> int:
         """Return the number of existing handles of a kind."""
-        return sum(1 for each, _ in list(self._handles) if each == kind)
+        return sum(1 for each, _ in list(self._handles) if each == kind)  # others change it
 
     # What finalisers and deallocas leave
 
@@ -133,6 +133,8 @@ class Reaper:
             block = what.block
             # An estimate is enough: no lock may be taken.
             self._loose += block.size
+            # The next allocation works it off, unless none may come: an operation that starves
+            # makes none, and nor does a closed device.
             if (
                 block.way < DIRECT
                 and self._loose + self._books.unused <= self.cache_limit
@@ -226,7 +228,7 @@ class Reaper:
         for trim in self.trimmed:
             self.while_open(trim)
         self._reap(keep)
-        self._driver.trim_pool(keep)
+        self._driver.trim_pool(keep)  # after the frees: some go to the pool
         self.drop_owners()
 
     def while_open(self, function: Callable[[], object]) -> None:
@@ -324,7 +326,7 @@ class Reaper:
         with self._books.lock:
             known = handle in self._handles
             self._handles.discard(handle)
-        if known and self._context.lost is None:
+        if known and self._context.lost is None:  # a lost context takes its handles along
             native = self._context.native
             with contextlib.suppress(HalError):  # nobody is left to report to
                 native.bind()

@@ -217,7 +217,7 @@ class Staging:
             with self._lock:
                 self._check()
                 if busy and len(busy) >= _SLOTS // self._active:
-                    return None
+                    return None  # it has its share
                 if self._free:
                     return self._free.pop()
                 grow = self._count < _SLOTS
@@ -229,6 +229,7 @@ class Staging:
                     waiter = _SlotRequest()
                     self._waiting.append(waiter)
             slot = self._make(alone=not busy) if waiter is None else self._stand_in_line(waiter)
+            # Without any it tries again; with one the caller waits for its own oldest copy.
             if slot is not None or busy:
                 return slot
 

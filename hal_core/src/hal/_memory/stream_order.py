@@ -79,10 +79,14 @@ class StreamOrder:
             return
         queue = operation._queue
         with books.lock:
+            # Issued before the dealloca is not enough: a use on another queue is past only if this
+            # queue's stream has waited for it. Else the dealloca's end gives back (`Reaper.leave`).
             if not storage.is_unused(lambda use: use is operation or is_behind(use, queue)):
                 return
             if storage.is_async:
                 books.remove(lease)
+                # The driver has it back when the stream gets there: until then the limit counts
+                # it for queues that do not run behind it.
                 if books.limit is not None:
                     self._leaving.append((operation, storage.size))
             else:
@@ -117,7 +121,7 @@ class StreamOrder:
         except BaseException as error:
             self._unregister(storages, is_made=False)
             if not isinstance(error, OutOfMemoryError):
-                raise
+                raise  # the finalisers free what was made
             storages[0].refuse(error)
             for address in self._unregister(storages, is_made=True):
                 native.free_async(queue._stream, address)
