@@ -152,7 +152,7 @@ class _Waiter(Registration):
             future: asyncio.Future[None] = loop.create_future()
 
             def settle() -> None:
-                if not future.done():
+                if not future.done():  # else the task was cancelled meanwhile
                     future.set_result(None)
 
             self._tell = lambda: loop.call_soon_threadsafe(settle)
@@ -163,6 +163,7 @@ class _Waiter(Registration):
         token = trio.lowlevel.current_trio_token()
 
         def resume() -> None:
+            # trio lets a task be rescheduled once, and not after an abort.
             if not self._is_awake:
                 self._is_awake = True
                 trio.lowlevel.reschedule(task)

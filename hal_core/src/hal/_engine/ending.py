@@ -190,6 +190,7 @@ def abandon(queue: StreamQueue, error: BaseException, work: Work) -> None:
             left_behind.append(operation._resources)
         finish(operation, FAILED, error, work)
         operation._retired = True
+    # Their events are not given back: no event of a lost context is used again.
     queue._ring.clear()
     for operation in list(queue._hosts):
         if operation._state in {SENT, DEFERRED}:

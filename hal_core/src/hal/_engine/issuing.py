@@ -99,6 +99,7 @@ def _issue(operation: Operation, step: CallStep, more: bool) -> Operation | None
             event = queue._context.events.take()
             queue._record(event.handle, stream)
     except Exception as error:  # noqa: BLE001 - raised again in there if it is the user's
+        # An interrupt passes: a second one could break this off, too. `put_right` goes on (O3).
         failure = as_failure(error, "the operation was issued")
         return _break_off(operation, event, failure, step, more)
     event = event or shared
@@ -209,10 +210,12 @@ def put_right(queue: StreamQueue, step: CallStep) -> None:
         if queue._owner is not step or operation is None:
             return
         if operation in queue._ring:
+            # `enter` appends before it counts.
             queue._sequence, queue._launched = operation._sequence, operation._launched
             _publish(operation, step, more=False)
             return
         if operation._state in {PARTLY, STARVED} or is_over(operation):
+            # It was put back, or has ended: only the baton is left.
             go_on(operation, step.work)
             look_again(queue, step, more=False)
             return

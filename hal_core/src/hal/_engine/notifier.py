@@ -76,6 +76,7 @@ class Notifier:
         try:
             native.bind()
             event = operation._event.recorded(native)
+            # A driver that can ring for an event itself needs no stream, and no thread for one.
             if not self._events.notify_event(event, bell.function, bell.argument):
                 if not self._stream:
                     self._stream = native.create_stream()

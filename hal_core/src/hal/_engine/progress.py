@@ -374,6 +374,7 @@ class _Progress(Helper):
         """Repair broken steps; without news, look at all steps."""
         while _broken:
             _put_right(_broken.popleft(), step)
+        # A second interrupt may have kept a step out of that list.
         if not was_rung:
             for other in steps.all_steps():
                 if other.is_open() and not other.mark.locked():

@@ -165,6 +165,7 @@ class Submission(Operation):
                 semaphore._failure = self._error
             else:
                 semaphore._owner = self  # a cycle, which ends with the operation
+                # What its claim and its publication have done for its other signals
                 if state >= PARTLY:
                     semaphore._reserved = 1
                 if state == ISSUED:

@@ -231,8 +231,8 @@ class Timeline:
 
     def _advance(self, value: int, work: Work) -> None:
         """Raise the value if `value` is above it."""
-        # What an operation signals was reserved at its issue. The host may have signalled since then
-        # a higher value, which stands (S1), or failed the semaphore, which drops this one (S4).
+        # An operation reserves its signals at its issue. Since then the host may have signalled
+        # more, which stands (S1), or failed the semaphore, which drops this signal (S4).
         if value < self._value or self._failure is not None:
             return
         # An equal value goes through again: a Ctrl-C may have cut the first time short.

@@ -346,6 +346,7 @@ class Books(BooksNumbers):
         segments: dict[SegmentPool, list[Segment]] = {pool: [] for pool in self.pools}
         for bucket in self._buckets.values():
             bucket.clear()
+        # One that `remove` was moving when it was cut short stands there twice.
         self.blocks = [block for block in dict.fromkeys(self.blocks) if block.lease is not GONE]
         for place, block in enumerate(self.blocks):
             block.place = place

@@ -182,7 +182,7 @@ def _find_guests(_: CallStep, owner: DeviceContext, __: None) -> set[DeviceConte
     Not those whose `Visit` lives on: nobody knows when a finaliser runs.
     """
     with timelines.lock:
-        kept = list(left_behind)
+        kept = list(left_behind)  # abandoned work may go on in our memory
         for queue in [queue for guest in list(owner.guests) for queue in guest.queues]:
             kept += [operation._resources for operation in queue._running()]
     found = [_guest_in(resources, owner) for resources in kept]

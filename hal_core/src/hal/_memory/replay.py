@@ -103,7 +103,7 @@ class Housed(Take):
         """Reserve the memory with the first part, and give it back with the last one."""
         storages, inner = self.storages, self.inner
         order = storages[0]._heap.order
-        if storages[-1]._lease is None:
+        if storages[-1]._lease is None:  # it takes all or none
             self.is_starved = not order.take(operation, storages)
             if self.is_starved:
                 return 0

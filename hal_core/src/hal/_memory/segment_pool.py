@@ -194,6 +194,7 @@ class SegmentPool:
         piece = cast("Piece", lease.block)
         if self.taken.get(piece) is not lease:
             return False
+        # Noted first: a repair after that puts the piece behind it.
         for point in points:
             self._last[point._queue._id] = point
         del self.taken[piece]
@@ -260,7 +261,7 @@ class SegmentPool:
         """Return a piece of another queue whose point the stream has waited past."""
         for key, free in self._free.items():
             seen = queue._seen.get(key, 0)
-            if seen:
+            if seen:  # else the stream has waited for nothing of that queue
                 for piece in free.at_least(need):
                     if is_behind(piece.points[0], queue):
                         return piece
@@ -349,6 +350,7 @@ class SegmentPool:
             left = most
             while unsettled and left:
                 piece, points = unsettled[0]
+                # Else the piece was taken or joined since; nobody looked for its entry then.
                 if piece.is_free and piece.points is points:
                     if not all(map(is_over, points)):
                         break
