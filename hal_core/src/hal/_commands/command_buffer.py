@@ -325,7 +325,6 @@ class CommandBuffer(Recorder, Collectives["Buffer | Slot", None]):
             stages.append(Stage(queue, work, after))
         before = {each for stage in stages for each in stage.after}
         last = tuple([index for index in range(len(stages)) if index not in before])
-        # In one order in all recordings, since executions take all their locks
         return Stages(rules, tuple(stages), last, tuple([groups[each] for each in sorted(groups)]))
 
     def _make_playback(

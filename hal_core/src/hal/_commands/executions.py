@@ -79,7 +79,7 @@ def once(commands: CommandBuffer, submit: Callable[[], _T]) -> _T:
         ) from None
     try:
         return submit()
-    except HalError:
+    except HalError:  # not at an interrupt, after which it may run
         runs.append(None)  # refused: nothing has changed
         raise
 
@@ -133,6 +133,7 @@ def execute_parts(
     lists: list[CheckedWaits] = [waits]
     lined_up: list[tuple[Participant, GroupLaunch]] = []
     with ExitStack() as locks:
+        # In one order in all recordings: no two executions each hold what the other wants.
         for group in stages.groups:
             locks.enter_context(group.lock)
         try:

@@ -208,8 +208,7 @@ class InstancePool:
 
     def add(self, instance: Instance) -> None:
         """Keep a new instance for later executions, and drop broken ones."""
-        # No loop under a lock ends with an `if`: Python 3.12 might leave it taken at a Ctrl-C.
-        with self._lock:
+        with self._lock:  # no loop with a condition under it, see `hal._engine.timelines.lock`
             self._instances = (*filter(lambda each: not each.broken, self._instances), instance)
 
     def trim(self) -> None:

@@ -1,4 +1,10 @@
-"""Run a recording: replay it on a stream, or launch it as a native graph (rule C4)."""
+"""Run a recording: replay it on a stream, or launch it as a native graph (rule C4).
+
+A `Playback` never changes once it is made, but for what executions bind: an execution on a stream
+or by the host takes a *replica* for that, and a graph an *instance*, which has a replica of its own
+(`hal._commands.instances`). Both are the execution's alone as long as its native calls are made,
+under the baton of its queue; several queues may run the same recording at once.
+"""
 
 from __future__ import annotations
 

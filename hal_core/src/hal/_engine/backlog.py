@@ -61,6 +61,7 @@ def stand_in_line(operation: Operation, waits: CheckedWaits, work: Work) -> None
         queue._pending[operation] = None
         if not operation._unresolved:
             queue._backlog.append(operation)
+    # Whoever has the baton looks at the backlog before it lets go.
     if not operation._unresolved and queue._issuing is None:
         work.append((ISSUE, queue))
 

@@ -1,4 +1,9 @@
-"""The state that the queues of one native context share, and its end (rules S5, Q6)."""
+"""The state that the queues of one native context share, and its end (rules S5, Q6).
+
+A close has three parts, each of which may be repeated: it refuses new operations and cancels those
+that are not issued; it waits for the others; it destroys the streams. At the deadline it marks the
+context lost instead, and frees nothing that native calls may still use.
+"""
 
 from __future__ import annotations
 
@@ -214,7 +219,7 @@ class DeviceContext:
         progress.act(_cancel, ours, None)
         abandoned: tuple[str, ...] = ()
         while True:
-            if self.lost is None:
+            if self.lost is None:  # a lost one has nothing to retire
                 progress.act(_harvest, ours, None)
             with timelines.lock:
                 running = [operation for queue in ours for operation in queue._running()]

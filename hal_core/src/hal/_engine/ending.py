@@ -57,7 +57,7 @@ def finish(operation: Operation, state: int, error: BaseException | None, work: 
         for timepoint in operation._waits:
             timeline, value = timepoint._semaphore, timepoint._value
             timeline._forget(value, operation)
-    operation._state = state
+    operation._state = state  # last: until then an interrupted call does all of it again
 
 
 def end(operation: Operation, state: int, error: BaseException | None, work: Work) -> None:

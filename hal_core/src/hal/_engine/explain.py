@@ -109,6 +109,7 @@ class _Account:
 
     def _promise(self, timeline: Timeline, value: int) -> Operation | None:
         """Return the operation that will signal `value`."""
+        # The search comes last: it goes through all that is pending in the process.
         with timelines.lock:
             covering = timeline._covering(value)
         if covering is not None:

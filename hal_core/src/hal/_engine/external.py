@@ -318,6 +318,7 @@ def notify(
         payload = _record_adopted, (native, _check_event(event, "notify_external"), event), None
     else:
         handle = check_stream(context, stream, "notify_external")
+    # A stream may wait only for an event that has been recorded (I1), so this waits for the issue.
     marker = submit(queue, "notify_external", payload, wait, ())
     if not _await_issue([marker], deadline):
         raise DeadlineExceededError(

@@ -129,6 +129,7 @@ def _find_end(step: CallStep, queue: StreamQueue) -> tuple[Operation, WorkFailed
             offset = middle - ring[0]._sequence
             if 0 <= offset < len(ring):
                 operation = ring[offset]
+        # None: others have retired it meanwhile.
         found = True if operation is None else _ask_and_heed(operation, step)
         if operation is None or found is True:
             first = middle

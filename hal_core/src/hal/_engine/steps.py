@@ -127,7 +127,7 @@ def begin() -> CallStep:
     thread = sync.get_ident()
     step = _steps.get(thread)
     if step is None:
-        step = _steps.setdefault(thread, CallStep())
+        step = _steps.setdefault(thread, CallStep())  # a signal handler may have made one
     while step.mark.locked():
         if not step.calm:
             raise reentrant()

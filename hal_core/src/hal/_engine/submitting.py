@@ -1,4 +1,14 @@
-"""Submit operations: refuse them, issue them at once, or have them stand in line (rule Q1)."""
+"""Submit operations: refuse them, issue them at once, or have them stand in line (rule Q1).
+
+Which of the three is decided in one hold of the timeline lock, so that an operation that was
+refused has changed nothing, and none is forgotten between a look at its queue and its place there.
+Until a queue has it, the submitter's step alone knows it, and an interrupt cancels it. What a
+signal handler or a finaliser submits in the middle of another call is put off to the end of that
+call, and its handle reports a refusal (O3).
+
+The last functions are for C, which has made the native calls of an operation: it leaves here what
+it cannot end in its plain way.
+"""
 
 from __future__ import annotations
 

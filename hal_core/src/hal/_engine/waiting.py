@@ -406,6 +406,7 @@ class HostWaiter:
             elif queue._leader is not self:
                 continue
             known = points.get(queue)
+            # The first to end; what comes later on its queue is looked at then.
             if known is None or operation._sequence < known._sequence:
                 points[queue] = operation
         return list(points.values())

@@ -262,7 +262,7 @@ def load_executable(
     except NotFoundError:
         found = False
     except InvalidArgumentError:
-        if signatures is None:
+        if signatures is None:  # else the user says what a table that cannot be read does not
             raise
         found = False
     kernels: dict[str, Kernel] = {}

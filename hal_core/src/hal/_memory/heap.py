@@ -1,4 +1,8 @@
-"""The memory of a device: cached, in the order of queues, or foreign (rules M1, M3)."""
+"""The memory of a device: cached, in the order of queues, or foreign (rules M1, M3).
+
+`Heap` has what the rest of the core asks for, and keeps nothing itself: the four parts that do, and
+the lock of each, are in docs/architecture.md, Memory.
+"""
 
 from __future__ import annotations
 

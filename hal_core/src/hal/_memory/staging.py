@@ -124,6 +124,7 @@ class Staging:
         native = self._context.native
         asked = done = 0
         while done < size:
+            # First all copies that there are slots for, then the oldest: the device goes on.
             slot = self._next(busy) if asked < size else None
             if slot is not None:
                 busy.append(slot)

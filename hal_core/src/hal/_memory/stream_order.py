@@ -237,7 +237,7 @@ class StreamOrder:
             try:
                 driver.allocate(segment)
             except BaseException:
-                driver.free(segment)
+                driver.free(segment)  # it is in no books yet: nobody else would
                 raise
             with books.lock:
                 books.add(BlockLease(segment, 0))
