@@ -306,7 +306,7 @@ def test_wrong_arguments(arguments, kind, match):
 
 def test_a_backend_without_a_compiler(monkeypatch, program, device):
     plugin = {each.name: each for each in registry._registry._search()}["cpu"]
-    monkeypatch.setattr(plugin, "_backend", _OnlyLoads().record)
+    monkeypatch.setattr(plugin, "_record", _OnlyLoads().record)
     monkeypatch.setattr(plugin, "_compiler", None)
     why = r"'cpu' .* has no compiler: its devices load images only"
     for target in ("cpu", device):

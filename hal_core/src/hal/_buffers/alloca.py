@@ -185,6 +185,7 @@ def storages_of(operation: Operation) -> tuple[Transient, ...]:
 class MemorySearch(MemoryProvider):
     """The search for memory for a device's starved operations, on a thread of the pool."""
 
+    # As an operation of the host's has it: both go to the pool by the same follow-up, `HOST`.
     _kind: Final = "alloca"
 
     def __init__(self, context: DeviceContext, heap: Heap) -> None:
@@ -229,7 +230,8 @@ class MemorySearch(MemoryProvider):
                 return
             if self._heap.order.is_freeing:
                 return  # the one that issues it has it try again
-            for _ in range(2):  # work may move between threads between two looks
+            # Twice: work may move between threads between two looks.
+            for _ in range(2):
                 if progress.act(_may_come, self._context, operation):
                     return
                 if progress.put_behind(_look_again, self._context, operation):
@@ -295,7 +297,7 @@ def _is_busy(step: CallStep, operation: Operation) -> bool:
 
 def _look_again(step: CallStep, context: DeviceContext, operation: Operation) -> None:
     with timelines.lock:
-        context.post(operation, step.work)
+        context.search_memory(operation, step.work)
 
 
 def _feed_one(step: CallStep, context: DeviceContext, operation: Operation) -> None:

@@ -121,10 +121,10 @@ class DeviceContext:
 
     def starve(self, operation: Operation, work: Work) -> None:
         """Note an operation that found no memory; under the lock."""
-        self.post(operation, work)
+        self.search_memory(operation, work)
         self.starved.setdefault(operation._queue, {})[operation] = None
 
-    def post(self, operation: Operation, work: Work) -> None:
+    def search_memory(self, operation: Operation, work: Work) -> None:
         """Have memory searched for an operation; under the lock."""
         provider = self.provider
         assert provider is not None  # noqa: S101 - the first alloca has made it
@@ -309,7 +309,7 @@ class DeviceContext:
         except HalError as error:
             self.lose(error)
 
-    def finish(self, stream: int) -> None:
+    def synchronize(self, stream: int) -> None:
         """Block until a stream is idle; raises `DeviceLostError`, and the device is lost then."""
         try:
             self.native.bind()

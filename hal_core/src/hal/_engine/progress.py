@@ -276,7 +276,7 @@ def _end_work(step: CallStep, budget: int) -> None:
             if not step.awaited:
                 break
             operation = step.awaited[-1]
-            operation._queue._context.post(operation, work)
+            operation._queue._context.search_memory(operation, work)
             step.awaited.pop()
     step.calm = True
     del work[:count]

@@ -13,7 +13,7 @@ from hal._buffers.buffer import Buffer
 from hal._kernels import launch_shape
 from hal._kernels.packing import packer_of
 from hal._memory.extent import shape_of
-from hal._memory.storage import Module
+from hal._memory.storage import Handle
 from hal._programs.images import check_signature, check_sizes
 from hal._programs.signature import Signature
 from hal._programs.type_table import KernelEntry, read_type_table
@@ -60,7 +60,7 @@ class Kernel:
     def __init__(
         self,
         device: DeviceCore,
-        module: Module,
+        module: Handle,
         name: str,
         signature: Signature | None,
         block: tuple[int, int, int] | None = None,
@@ -149,7 +149,7 @@ class Executable(Mapping[str, Kernel]):
         self,
         device: DeviceCore,
         image: bytes,
-        module: Module,
+        module: Handle,
         kernels: dict[str, Kernel],
         *,
         lists_all: bool,
@@ -291,7 +291,7 @@ def _check_symbol(name: object, what: str) -> str:
     return text
 
 
-def _global_variable(device: DeviceCore, module: Module, name: str, dtype: DTypeLike) -> Buffer:
+def _global_variable(device: DeviceCore, module: Handle, name: str, dtype: DTypeLike) -> Buffer:
     device._native.bind()
     address, size = device._native.get_global(module.handle, name)
     element = as_dtype(dtype)

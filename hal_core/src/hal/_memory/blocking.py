@@ -79,7 +79,7 @@ def close(device: DeviceCore) -> None:
         ours = streams[-1]
         if ours.used is not None and context.lost is None:
             with contextlib.suppress(DeviceLostError):  # closing goes on
-                context.finish(ours.stream)
+                context.synchronize(ours.stream)
         streams.pop()  # first: a Ctrl-C leaks the stream, and destroys none twice
         if ours.stream and context.lost is None:
             context.end_all(context.native.destroy_stream, [ours.stream])
@@ -145,7 +145,7 @@ def _copy(
     try:
         native.bind()
         if ours.used is not None:
-            context.finish(ours.stream)  # the call was interrupted
+            context.synchronize(ours.stream)  # the call was interrupted
         if not ours.stream:
             ours.stream = native.create_stream()
         ours.used = used
@@ -159,7 +159,7 @@ def _copy(
         raise
     except BaseException as error:
         if ours.used is not None:
-            context.finish(ours.stream)  # the copy may go on
+            context.synchronize(ours.stream)  # the copy may go on
             ours.used = None
         if isinstance(error, Exception):
             raise as_failure(error, "it copied") from None

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import weakref
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Final
 
 from hal._engine import progress
@@ -18,10 +17,10 @@ from hal._engine.steps import reentrant
 from hal._memory.blocks import CACHED, DIRECT, FOREIGN, LARGE, Block, BlockLease, Owner, block_size
 from hal._memory.books import Books
 from hal._memory.driver_memory import DriverMemory
-from hal._memory.reaper import Reaper
+from hal._memory.reaper import UNLOAD, Reaper
 from hal._memory.report import MemoryUse, tell_holders
 from hal._memory.settings import MemorySettings
-from hal._memory.storage import Handle, Module, Storage
+from hal._memory.storage import Handle, Storage
 from hal._memory.stream_order import StreamOrder
 from hal._memory.usage import MEMORY_TYPES, index_of
 from hal._memory.views import Adopted
@@ -241,11 +240,11 @@ class Heap:
                 return reference()
         return None
 
-    def load(self, image: bytes) -> Module:
+    def load(self, image: bytes) -> Handle:
         """Load a module; raises what `NativeDevice.load_module` does."""
         self.refuse_reentrance()
         self._context.native.bind()
-        return Module(self, self._context.native.load_module(image))
+        return Handle(self, UNLOAD, self._context.native.load_module(image))
 
     # The whole of it
 
@@ -297,20 +296,16 @@ class Heap:
             if reset_peak:
                 self.books.peaks = [sums.now for sums in kinds]
                 self.books.peak = sum(self.books.peaks)
-        uses = [
-            MemoryUse(sums.now, most, sums.cached, sums.held, sums.count)
-            for sums, most in zip(kinds, peaks, strict=True)
-        ]
         with self.driver.housekeeping:  # not `growing`: a native allocation may block for long
             pool = self.driver.pool_statistics()
         if pool is not None:
             reserved, used = pool
-            here = uses[0]
-            uses[0] = replace(
-                here,
-                bytes_cached=here.bytes_cached + max(reserved - used, 0),
-                bytes_held=here.bytes_held - kinds[0].pooled + reserved,
-            )
+            kinds[0].cached += max(reserved - used, 0)
+            kinds[0].held += reserved - kinds[0].pooled
+        uses = [
+            MemoryUse(sums.now, most, sums.cached, sums.held, sums.count)
+            for sums, most in zip(kinds, peaks, strict=True)
+        ]
         whole = MemoryUse(
             sum(use.bytes_now for use in uses),
             peak,

@@ -134,7 +134,7 @@ class Staging:
                 asked += count
                 continue
             count = min(self._size, size - done)
-            self._context.finish(busy[0].stream)
+            self._context.synchronize(busy[0].stream)
             drain(busy[0].memory[:count], done)
             self._give(busy.popleft())
             done += count
@@ -308,7 +308,7 @@ class Staging:
 
     def _finish_oldest(self, busy: deque[_StagingSlot]) -> None:
         """Wait for an operation's oldest copy and give its slot back."""
-        self._context.finish(busy[0].stream)
+        self._context.synchronize(busy[0].stream)
         self._give(busy.popleft())
 
     def _give(self, slot: _StagingSlot) -> None:

@@ -1,7 +1,7 @@
 """Owners of device memory and of native handles; they release without a lock (invariant I10).
 
 A `Storage` is one use of a block of memory; a `Transient` is one that an alloca begins
-and a dealloca ends. Their finalisers, like that of a `Module`, take no lock: `hal._memory.reaper`
+and a dealloca ends. Their finalisers, like that of a `Handle`, take no lock: `hal._memory.reaper`
 gives back what they release.
 """
 
@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from hal._base.failures import keep
 from hal._engine.operation import Operation, is_over
 from hal._memory.blocks import BlockLease
-from hal._memory.reaper import UNLOAD
 from hal._memory.usage import MEMORY_TYPES
 from hal.errors import ClosedError, OutOfMemoryError
 from hal.native import MemoryType
@@ -215,12 +214,3 @@ class Handle:
     def __del__(self) -> None:
         if hasattr(self, "_open"):  # an interrupt may have ended `__init__` at its beginning
             self.close()
-
-
-class Module(Handle):
-    """The owner of a loaded module."""
-
-    __slots__ = ()
-
-    def __init__(self, heap: Heap, handle: int) -> None:
-        super().__init__(heap, UNLOAD, handle)

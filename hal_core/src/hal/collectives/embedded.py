@@ -188,7 +188,7 @@ def _perform(works: Sequence[Collective]) -> None:
         return
     sources = [work.source for work in works]
     targets = [(rank, work.target) for rank, work in enumerate(works) if work.target is not None]
-    if step.kind in {"send", "receive"}:
+    if step.kind in MESSAGES:
         data = _read(sources[0])
         targets[-1][1].write(data)
         return

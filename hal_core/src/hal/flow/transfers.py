@@ -134,8 +134,7 @@ class Transfers(Scheduler):
         self.check(buffer, "write")
         history = buffer.history
         lane = history.lanes.upload if queue is None else self.queue_of(queue, history.lanes)
-        if type(offset) is not int:
-            offset = index_of(offset, "write: offset")
+        offset = index_of(offset, "write: offset")
         buffer.check_write(array, is_whole=not offset)
         place = (history, buffer.start + offset)
         return self.write_raw(buffer.raw, array, lane, wait, signal, place, offset, hold)
@@ -173,8 +172,7 @@ class Transfers(Scheduler):
         self.check(buffer, "read")
         history, raw = buffer.history, buffer.raw
         lane = history.lanes.download if queue is None else self.queue_of(queue, history.lanes)
-        if type(offset) is not int:
-            offset = index_of(offset, "read: offset")
+        offset = index_of(offset, "read: offset")
         if buffer.mode is not None:
             check_mode(repr(buffer.name), buffer.mode, "read")
             if isinstance(array, np.ndarray):
