@@ -53,7 +53,7 @@ class Reached:
             waiting.spin_for(semaphore, value, seconds)
             return semaphore._value >= value or semaphore._failure is not None
 
-        if semaphore._points:
+        if semaphore._points:  # else there is nothing to ask
             yield from polled(look)
         if semaphore.poll(value):
             return

@@ -321,7 +321,7 @@ def unreserve(signals: tuple[Timepoint, ...], before: tuple[int, ...]) -> None:
 
 
 def not_above(signals: tuple[Timepoint, ...]) -> InvalidArgumentError | None:
-    """Return an error if a signal is not above all that is promised already (S1); the lock."""
+    """Return an error if a signal is not above all that is promised (S1); under the lock."""
     for timepoint in signals:
         semaphore, value = timepoint._semaphore, timepoint._value
         if value <= semaphore._reserved and semaphore._failure is None:

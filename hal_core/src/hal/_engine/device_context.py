@@ -172,12 +172,12 @@ class DeviceContext:
     def lose(self, error: BaseException) -> None:
         """Mark the context lost and fail everything unretired on it, and only that (S5).
 
-        And so for the contexts that share its loss.
+        The contexts that share its loss are lost, too.
         """
         progress.act(_lose, self, keep(error))
 
     def share_loss(self, other: DeviceContext) -> None:
-        """Have all that share this one's loss and all that share the other's be lost at once."""
+        """Join two groups of contexts that are lost at once: this one's and the other's."""
         progress.act(_share_loss, self, other)
 
     def keep_loss(self) -> None:
@@ -291,7 +291,7 @@ class DeviceContext:
 
         `while_open` makes a call unless the device is being closed, which waits for it then.
         """
-        idle = self.events.take_idle()
+        idle = self.events.take_idle()  # first: only calls that have begun may still ask one
         if self.lost is None and self.wait_for_calls(deadline):
             while_open(functools.partial(self._destroy_events, idle))
         self.events.put_back(idle)
@@ -405,5 +405,5 @@ def _is_left(queue: StreamQueue) -> bool:
 
 
 def _is_there(queue: StreamQueue) -> bool:
-    """Return whether a queue's native stream was neither destroyed nor left behind; the lock."""
+    """Return whether a queue still has its native stream; under the lock."""
     return not queue._gone

@@ -106,10 +106,9 @@ def disown(operation: Operation) -> None:
 
 
 def fail(operation: Operation, error: BaseException, work: Work) -> None:
-    """Fail an operation with an error that is fit to be kept, whatever it waits for; the lock.
+    """Fail an operation, whatever it waits for, with an error fit to be kept; under the lock.
 
-    What is on a stream is followed until it has retired. One that is in a thread's hands is
-    left to it.
+    One on a stream is followed until it has retired. One in a thread's hands is left to it.
     """
     if operation._state == ISSUED:
         finish(operation, FAILED, error, work)
@@ -118,7 +117,7 @@ def fail(operation: Operation, error: BaseException, work: Work) -> None:
 
 
 def call_off(operation: Operation, lost: BaseException | None, work: Work) -> None:
-    """End an operation that is not issued: its queue is closed, or the device lost; the lock."""
+    """End an operation that is not issued, as its queue is closed or lost; under the lock."""
     if lost is None:
         error = CancelledError(
             f"{operation._describe()} was cancelled: the queue was closed before it was issued"
@@ -180,7 +179,7 @@ def lose(context: DeviceContext, error: BaseException, work: Work) -> None:
 def abandon(queue: StreamQueue, error: BaseException, work: Work) -> None:
     """Fail every operation that has not retired: the device is lost; under the lock.
 
-    But the one that is being issued, which fails when its native calls have returned.
+    The one that is being issued fails when its native calls have returned.
     """
     garbage = list(queue._ring)
     work.append((GARBAGE, garbage))

@@ -95,7 +95,7 @@ class External:
             try:
                 submit(queue, "wait_external", payload, (), ())
             except ClosedError:
-                continue  # closed: it will run nothing
+                continue  # it will run nothing
 
     def outgoing(self) -> int | None:
         """Return a vendor's stream that ends with everything issued so far; None: all has ended.

@@ -141,7 +141,7 @@ def _publish(operation: Operation, step: CallStep, more: bool) -> Operation | No
 
 
 def _enter_part(operation: Operation, event: Event, step: CallStep) -> None:
-    """Have an operation without a handle and signals stand in the ring for a part; the lock."""
+    """Enter a part into the ring, as an operation without handle and signals; under the lock."""
     queue = operation._queue
     part = Operation(queue, operation._kind, (None, (), operation._resources), (), False)  # noqa: FBT003
     part._state = ISSUED
@@ -313,7 +313,7 @@ def _let_wait(queue: StreamQueue, point: Operation) -> None:
 
 
 def _release_waits(operation: Operation) -> None:
-    """Drop the counts of events that an operation has made the stream wait for; the lock."""
+    """Drop the counts of the events that an operation's stream waits for; under the lock."""
     waits = operation._stream_waits
     while waits:  # removed first, so that no count is dropped twice around a Ctrl-C
         point = waits.pop()  # it stays among the dependencies

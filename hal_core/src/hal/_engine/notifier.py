@@ -58,6 +58,7 @@ class Notifier:
         """
         with timelines.lock:
             queue, sequence = operation._queue, operation._sequence
+            # One call at a time: an interrupt leaves the count of one event, for `_disarm`.
             if operation._retired or queue._dead or self.arming is not None:
                 return False
             first, bells = queue._ring[0]._sequence, self._bells

@@ -48,6 +48,7 @@ class Semaphore(Timeline):
         Asks the events of the work in flight first. Raises the failure of a
         failed semaphore, as a fresh exception.
         """
+        # A signal handler in the middle of a call of ours gets what is known by then (O3).
         if self._points and not steps.is_inside():
             progress.act(_harvest, self, None)
         failure = self._failure

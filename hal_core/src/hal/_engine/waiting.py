@@ -72,7 +72,7 @@ def spin_for(timeline: Timeline, value: int, timeout: SupportsFloat | None) -> b
 def spin_for_operation(operation: Operation, timeout: SupportsFloat | None) -> bool:
     """Ask an operation on a stream until it has ended, or as long as that pays.
 
-    Not if another thread asks for its queue; returns whether it was asked.
+    Returns whether it was asked; it is not while another thread asks for its queue.
     """
     return progress.act(_spin, operation, _limit(timeout))
 

@@ -197,7 +197,7 @@ class Reaper:
         return storage.uses is None or storage.lent
 
     def uses_over(self) -> list[BlockLease]:
-        """Return the uses of hal's memory that are over and not given back; the books' lock."""
+        """Return ended uses of hal's memory that are not given back; under the books' lock."""
         leases = dict.fromkeys([what for what in self._waste if isinstance(what, BlockLease)])
         return [
             each
