@@ -1,20 +1,14 @@
-"""Follow every call of ours to its end, however it is left (rule O3, design section 5 "Recovery").
+"""Follow every call of ours to its end, however it is left (O3; docs/architecture.md, Recovery).
 
-A call that changes the engine runs inside a *step* of its thread. The step records
-what the call has in hand before it is touched: the operation that is being submitted or
-issued, the host wait that is registered, and the list of what follows from its changes.
-An interrupt, a full stack or an error of ours may break the call off anywhere. Then the
-step still says what is left, each piece of which can be repeated from its beginning,
-and the next call of the same thread, or the progress thread
-(`hal._engine.progress`), completes it.
+A call that changes the engine runs inside a *step* of its thread, which names what the call has in
+hand before that is touched. If an interrupt, a full stack or an error of ours breaks the call off,
+each thing that the step names can be repeated from its beginning: the next call of the thread, or
+the progress thread, does that (`hal._engine.progress`).
 
-Whether a step is broken needs no bookkeeping that could itself be interrupted: its
-*mark* is a lock of C's own that a ``with`` holds as long as the call runs. What is left
-in a step whose mark is free is left for good. The rejected alternative, a handler in each
-function that repairs its own half, is wrong as soon as a second interrupt comes.
-
-The mark also tells a signal handler, a finaliser or a callback of a weak reference that
-it has interrupted a call of ours on its own thread (`begin`).
+A step's *mark*, a lock of C's own that a ``with`` holds as long as the call runs, tells two things
+without bookkeeping that could itself be interrupted. What is left in a step whose mark is free is
+left for good. And a signal handler, a finaliser or a callback of a weak reference that finds its
+own thread's mark taken has interrupted a call of ours (`begin`).
 """
 
 from __future__ import annotations

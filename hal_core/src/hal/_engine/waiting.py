@@ -1,24 +1,18 @@
-"""Host threads that wait for timepoints (rules S6 and S9, design section 5 "Who retires").
+"""Host threads that wait for timepoints (rules S6 and S9; docs/architecture.md, Threads).
 
 Most waits are for work that was submitted just now and ends within microseconds, so a waiter
 first asks the event of the operation that it waits for, for 100 microseconds, letting other
 threads run: that needs no registration and no list (`spin_for`). If that was in vain, or for
 several, it asks the smallest covering point of every queue that has one, and after 100 microseconds
 it naps in between, for at most a millisecond: a thread that has slept for long is woken later than
-a nap ends. One waiter at a time asks for a queue, its
-*leader*: were there more, they would take the interpreter lock from the one that retires.
+a nap ends. One waiter at a time asks for a queue, its *leader*: were there more, they would take
+the interpreter lock from the one that retires.
 
-Then, or at once if there is nothing to ask, it registers and sleeps at a doorbell of its own until
-that rings or its time is up: sleeping costs nothing. A thread that signals on the host rings it.
-For work on a stream the driver does, when the next operation of each queue has ended, and the
-waiter retires that itself. The progress thread in between would be a second thread to be woken,
-which costs 20 microseconds on an idle processor, and ten times that on a virtual machine; it serves
-only the waiters whose doorbells a driver does not take.
-
-The condition is always "failed, or reached", never the event alone, which may have been recorded
-again for others.
-
-A wait for many entries looks at them, registers and leaves in short holds of the lock.
+Then, or at once if there is nothing to ask, it registers and sleeps at a doorbell of its own, which
+a thread that signals rings, or the driver when the next operation of each queue has ended; the
+waiter retires that itself. Woken or not, the condition is "failed, or reached", never the event
+alone, which may have been recorded again for others. The timeline lock guards all of it, and a wait
+for many entries looks at them, registers and leaves in short holds of that.
 """
 
 from __future__ import annotations

@@ -1,10 +1,7 @@
 """Segments: native allocations that are cut into pieces, in the order of streams (rule M3).
 
-A *segment* is cut into *pieces*, which are in use or free. A piece
-that a dealloca gives back on a queue may be reused at once by what that queue issues
-next, because the stream runs it afterwards; by another queue as soon as its stream has waited
-past the dealloca; and by anybody once the dealloca has retired: then the piece is
-*settled*. So a free piece knows its *points*, the operations that it comes after.
+docs/architecture.md, Memory in the order of streams, says what pieces and points are, and when a
+piece is settled or recent. The books' lock guards all of it.
 
 Pieces are found by best fit. Size classes, as the cache has them (`hal._memory.books`), would
 waste up to an eighth of every temporary, and temporaries make the peak. First fit looks at fewer
@@ -16,11 +13,11 @@ other queues have just given back. Free neighbours become one piece only if they
 list, or when nothing else is large enough: a settled piece that is joined with one
 that comes after a queue's work would be that queue's alone until then.
 
-What a queue has just given back it mostly takes again, in the same size. So such pieces are
-put aside as *recent* ones, neither joined nor searched, for that queue and size. A search that
-finds no other piece, or one more than half as large again as the need, puts them among the free
-ones. If each search did, the allocas after it would have to be searched for, too; if only one
-that finds none did, more would be held. The C extension knows recent pieces only.
+What a queue has just given back it mostly takes again, in the same size. So such pieces are recent
+ones first, neither joined nor searched. A search that finds no other piece, or one more than half
+as large again as the need, puts them among the free ones. If each search did, the allocas after it
+would have to be searched for, too; if only one that finds none did, more would be held. The C
+extension knows recent pieces only.
 
 Only the pieces in use (`taken`) are the truth, and one store writes to them. The free pieces
 are the gaps between; the books rebuild them after a Ctrl-C (`hal._memory.books`).

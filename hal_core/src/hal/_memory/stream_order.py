@@ -2,9 +2,9 @@
 
 Where the driver allocates and frees in the order of streams, each alloca of device memory is
 a call to its pool. Elsewhere allocas take pieces of segments (`hal._memory.segment_pool`), which a
-thread makes, because a native allocation may block. The rejected alternative, segments that
-come from the driver's pool, saved some of the native calls, and held up to a third more than the
-pool alone: a segment that is partly in use cannot be given back.
+thread makes, because a native allocation may block. Whoever takes or gives has the queue's baton,
+so nothing of that queue comes between. docs/architecture.md, Memory in the order of streams, has
+the rules, and what was tried instead.
 
 `hal._buffers.alloca` has the search for memory for those that found none.
 """

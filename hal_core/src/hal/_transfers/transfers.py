@@ -1,9 +1,7 @@
-"""Check transfers and turn them into payloads for a stream.
+"""Check transfers and turn them into payloads (`hal._engine.payload`).
 
-A payload is ``(function, arguments, resources)``: the function to call with the native
-stream and the arguments when the operation is issued, and the objects to keep alive
-until it has retired. A transfer to or from host memory may be a host operation
-instead (M1), whose function is called without a stream, on a thread of the pool.
+A transfer to or from host memory may be a host operation (M1), whose function is called without a
+stream, on a thread of the pool.
 """
 
 from __future__ import annotations
