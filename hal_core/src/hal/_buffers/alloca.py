@@ -98,6 +98,7 @@ def dealloca(
     payload = _payload(Give((storage,)), storage)
     submission = submit(queue, "dealloca", payload, wait, signal, False, Deallocation)  # noqa: FBT003
     buffer._end()
+    # After that: a part that is made meanwhile registers first, and looks at its buffer then.
     if storage.parts is not None:
         for reference in list(storage.parts):  # another thread may add to it
             part = reference()

@@ -231,6 +231,8 @@ class Playback:
         direct = self._device._context.direct
         node, position = None, start
         try:
+            # C makes the calls that it can, up to one that fails or is not its own; that one is
+            # made here, which makes the error, too.
             while True:
                 if direct is not None:
                     position = direct.replay(stream, nodes, position, end)

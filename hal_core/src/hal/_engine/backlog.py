@@ -244,7 +244,8 @@ def claim(operation: Operation, waits: CheckedWaits, step: CallStep) -> bool:  #
             point._event.hold()
     elif operation._function is None and queue._ring and not queue._shown:
         # It ends when the operation before it does, so both share that one's event. To record
-        # another costs a native call, which is all that a barrier would cost.
+        # another costs a native call, which is all that a barrier would cost. `Event.hold` would
+        # record one that is due: it need not be, as long as this queue alone has it.
         shared = queue._ring[-1]._event
         shared.count += 1
         operation._shared = shared

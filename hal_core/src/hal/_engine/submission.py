@@ -136,6 +136,7 @@ class Submission(Operation):
         try:
             outcome = function(*arguments) or ()
         except BaseException as raised:  # noqa: BLE001 - whatever user code raises
+            # The user's function, which `hal._engine.submitted.call` has called
             culprit = arguments[0] if self._kind == "call" else function
             outcome = of_function(raised, culprit, self._describe())
         del function, arguments  # its resources are free as soon as it has ended

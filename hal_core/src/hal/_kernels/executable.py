@@ -218,6 +218,7 @@ class Executable(Mapping[str, Kernel]):
     def __getitem__(self, name: str) -> Kernel:
         name = _check_symbol(name, "kernel")
         kernel = self._kernels.get(name) or self._found.get(name)
+        # Of two threads that ask for one, both get the same.
         return kernel or self._found.setdefault(name, self.kernel(name))
 
     def get(  # type: ignore[override] # the default is a kernel, too

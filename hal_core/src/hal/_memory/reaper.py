@@ -165,6 +165,7 @@ class Reaper:
         """
         books, doomed = self._books, self.doomed
         self._loose = 0
+        # First: what it releases joins the others.
         if self.late:
             self.late = [storage for storage in self.late if not self._doom_late(storage)]
         while doomed:

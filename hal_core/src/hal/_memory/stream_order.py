@@ -169,13 +169,13 @@ class StreamOrder:
         state, first = self._state(), storages[0]
         is_tried = first.tried == state
         if first.is_async and first.asked != state:
-            return True
+            return True  # memory was given back since the driver's pool was asked
         first.tried = state
         missing = self._missing(queue, storages)
         if not missing:
             return True
         if is_tried:
-            return False
+            return False  # none was since all below was done in vain
         if first.is_async:
             # The driver made all but the last one that it was asked for, and took them back.
             made = sum([each.size for each in storages if each.asked is not None][:-1])

@@ -123,7 +123,7 @@ def _to_file(device: DeviceCore, storage: Storage, start: int, length: int, file
     """Copy from memory into a file; runs on a thread of the pool."""
     if not length:
         return
-    address = late_address(storage) + start
+    address = late_address(storage) + start  # first: without an address no file is created
     with _Opened("read", file, length, os.O_WRONLY | os.O_CREAT) as opened:
         if storage.host_address is not None:
             opened.drain(_host_memory(storage, start, length), 0)
