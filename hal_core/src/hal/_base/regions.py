@@ -176,6 +176,7 @@ class SharedRegion:
         )
         path = f"/proc/{process}/fd/{file}"
         try:
+            # Another file may have the number by now.
             if not os.readlink(path).startswith(f"/memfd:hal-{kind}"):
                 raise closed
             fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
@@ -240,6 +241,8 @@ class SharedRegion:
             words[base + _PROCESS] = own
             words[base + _STARTED] = started_at(own) or 0
             words[base + _BELL] = bell
+            # Readers take no lock. So the value of a member that has left never goes back, and the
+            # state, by which they find a member, comes last.
             words[base + _VALUE] = max(self.value(), words[base + _VALUE])
             words[base + _AWAKE] = 0
             words[base + _STATE] = _JOINED

@@ -116,7 +116,7 @@ class SharingWatch:
         assert bell is not None  # noqa: S101 - it is hung up before the thread starts
         due = sync.monotonic() + _LOOK_SECONDS
         while self._bell is bell:
-            seen = bell.bell()
+            seen = bell.bell()  # first: a ring during the looks ends the sleep at once
             for watched in list(self._watched):
                 if not watched.look():
                     self._watched.pop(watched, None)

@@ -231,9 +231,10 @@ def dispatch(
             kernel.signature._check_buffer(kernel.name, parameter, thing._dtype, base)
         alignment = alignment_of(element)
         used = Operand(memory, base, thing._size, index, alignment, rights, element)
+        # A slot of bytes takes any buffer, so each binding is compared; others were compared above.
         operands.append(used if thing.dtype == np.uint8 else used._replace(element=""))
         resources.append(kept)
-        return base
+        return base  # of a slot the offset alone: each execution adds an address
 
     blocks, threads, shared, parameters = check_launch(
         device, kernel, grid, block, args, shared_memory, resolve, "recording"

@@ -224,6 +224,8 @@ def _from_host(
     device: DeviceCore, storage: Storage, start: int, host: NDArray[np.uint8]
 ) -> tuple[Payload, bool]:
     """Return the payload of a copy from memory that does not change until then."""
+    # As in `read`: where a native copy from pageable memory would block (M1, Q1), the host copies
+    # to memory that is the host's, the driver from memory that is pinned, and the ring the rest.
     if device._pageable:
         source = (array_address(host), None)
         return _copy(device._copy_from_host, (start, storage), source, host.size, host), False

@@ -90,7 +90,7 @@ class World:
             self.fail(failure)
             part.end(failure)
             return
-        for meeting in ready:
+        for meeting in ready:  # without the lock: its ends call hal
             self._do(meeting)
 
     def _enter(

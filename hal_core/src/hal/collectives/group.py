@@ -286,7 +286,7 @@ class Group(Participant):
                 raise InvalidArgumentError(f"a batch of {self._name} is open already; end it first")
             self._batch = batch = _OpenBatch()
         try:
-            yield
+            yield  # without the lock: other threads submit meanwhile
         except BaseException as error:
             with self.lock:
                 self._batch = None
