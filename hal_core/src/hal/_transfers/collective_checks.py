@@ -56,24 +56,23 @@ class _Kind(NamedTuple):
 
     source: str
     target: str
-    rank: str = ""
-    reduces: bool = False
-    alike: bool = False
-
-
-def _kind(name: str, *rest: Any) -> _Kind:  # noqa: ANN401 - as its fields
-    return _Kind(f"{name}: the source", f"{name}: the target", *rest)
+    rank: str
+    reduces: bool
+    alike: bool
 
 
 _KINDS: Final = {
-    "all_reduce": _kind("all_reduce", "", True, True),  # noqa: FBT003
-    "reduce": _kind("reduce", "root", True, True),  # noqa: FBT003
-    "broadcast": _kind("broadcast", "root", False, True),  # noqa: FBT003
-    "all_gather": _kind("all_gather"),
-    "reduce_scatter": _kind("reduce_scatter", "", True),  # noqa: FBT003
-    "all_to_all": _kind("all_to_all"),
-    "send": _kind("send", "peer"),
-    "receive": _kind("receive", "peer"),
+    name: _Kind(f"{name}: the source", f"{name}: the target", rank, reduces, alike)
+    for name, rank, reduces, alike in (
+        ("all_reduce", "", True, True),
+        ("reduce", "root", True, True),
+        ("broadcast", "root", False, True),
+        ("all_gather", "", False, False),
+        ("reduce_scatter", "", True, False),
+        ("all_to_all", "", False, False),
+        ("send", "peer", False, False),
+        ("receive", "peer", False, False),
+    )
 }
 
 
