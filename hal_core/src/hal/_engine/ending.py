@@ -117,7 +117,7 @@ def fail(operation: Operation, error: BaseException, work: Work) -> None:
 
 
 def call_off(operation: Operation, lost: BaseException | None, work: Work) -> None:
-    """End an operation that is not issued, as its queue is closed or lost; under the lock."""
+    """End an unissued operation: its queue is closed, or its device lost; under the lock."""
     if lost is None:
         error = CancelledError(
             f"{operation._describe()} was cancelled: the queue was closed before it was issued"

@@ -280,7 +280,7 @@ class HostWaiter:
                 seconds = min(_NAP_SECONDS, self._asked + self._remaining())
                 if not _ask_until(self._points, step, self._asked, seconds, self):
                     self._asked = _NAP_SECONDS
-                to_check = False  # it looks at every entry: not for each poll
+                to_check = False  # not for each poll: it looks at every entry
                 continue
             to_check = True
             if may_sleep:
