@@ -165,9 +165,6 @@ class RangeSet:
                 self._starts.append(start)
                 self._stops.append(stop)
 
-    def __bool__(self) -> bool:
-        return bool(self._starts)
-
     def shifted(self, offset: int, end: int) -> list[tuple[int, int]]:
         """Return the ranges `offset` higher, cut off at `end`."""
         pairs = zip(self._starts, self._stops, strict=True)

@@ -105,8 +105,6 @@ class Books(BooksNumbers):
         bucket = self._buckets.get(key)
         if bucket:
             block = bucket.pop()
-            # The block's lease comes last: it is the fact. A block that had it, and no storage,
-            # would be in use for good.
             storage._lease = lease = BlockLease(block, storage.size)
             block.lease = lease
             self.unused -= block.size

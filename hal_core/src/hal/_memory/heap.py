@@ -214,23 +214,22 @@ class Heap:
         the same memory, and tries once more.
         """
         self.refuse_reentrance()
-        native = self._context.native
-        for is_last in (False, True):
-            try:
-                with self.driver.growing:
-                    self.driver.check_open()
-                    native.bind()
-                    address = native.import_host(host_address, size)
-                    cell = Owner(owner, host_address, callback)
-                    return self.adopt(
-                        address, size, MemoryType.HOST, host_address, cell, writable=writable
-                    )
-            except OperationError:
-                if is_last:
-                    raise
+        native, memory = self._context.native, MemoryType.HOST
+
+        def pin() -> Storage:
+            with self.driver.growing:
+                self.driver.check_open()
+                native.bind()
+                address = native.import_host(host_address, size)
+                cell = Owner(owner, host_address, callback)
+                return self.adopt(address, size, memory, host_address, cell, writable=writable)
+
+        try:
+            return pin()
+        except OperationError:
             self._context.harvest()
             self.trim(self.reaper.cache_limit)
-        raise AssertionError  # the second attempt has returned or raised
+        return pin()
 
     def find_import(self, host_address: int, size: int) -> Storage | None:
         """Return the storage of imported host memory that holds a range, or None."""
