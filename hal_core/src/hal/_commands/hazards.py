@@ -132,6 +132,7 @@ class Hazards:
         index = bisect_right(starts, start) - 1
         while index < len(starts) and starts[index] < stop:
             segment = segments[index]
+            # Readers came after the writer, so that to come after them is enough.
             if writes and segment.readers:
                 found.update(segment.readers)
             elif segment.writer >= 0:

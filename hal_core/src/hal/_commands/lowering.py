@@ -64,6 +64,7 @@ class CommandOrder:
         """Return all commands so far as one join; None if there are none."""
         earlier = self._last or self._base
         if self._open:
+            # A command of this join comes after the base, so the base needs no edge of its own.
             if self._covered and earlier is self._base:
                 earlier = None
             earlier = CommandJoin(len(self.bases), self._open, earlier)

@@ -106,7 +106,7 @@ class Device(DeviceCore):
         self._loading = sync.OwnedLock()
         self._queues = Queues(self, self._context)
         self._context.queues = [self._queues.compute, self._queues.upload, self._queues.download]
-        lifecycle.add(self)
+        lifecycle.add(self)  # last: until then its maker closes the native device
 
     @property
     def queue(self) -> Queue:

@@ -111,6 +111,7 @@ def end(
         context.give_up(abandoned)
     if context.lost is None:
         context.close_events()
+    # The heap comes last: it closes the native device, unless a view still shows memory of it.
     device._timers.close()
     device._external.close()
     device._staging.close()

@@ -500,6 +500,7 @@ def add_queue(
     step.calm = True  # no engine state in its hands: a signal handler may call anything
     title = f"{device._name}/{name}"
     queue = Queue(device, context, title, ordered=ordered, borrowed=borrowed)
+    # The device may have been closed while the native stream was made.
     with timelines.lock:
         is_late = device._closed
         if not is_late:

@@ -89,7 +89,7 @@ class Heap:
             with books.lock:
                 is_more = reaper.work_off() if reaper.doomed else False
                 books.take(key, storage)
-            if is_more:
+            if is_more:  # without the lock: it makes native calls, for the driver's pool
                 reaper.absorb()
         return storage
 

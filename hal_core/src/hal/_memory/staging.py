@@ -293,7 +293,7 @@ class Staging:
             with self._lock:
                 if waiter in self._waiting:
                     self._waiting.remove(waiter)
-            if waiter.slot is not None:
+            if waiter.slot is not None:  # it was served at the last moment
                 self._give(waiter.slot)
             raise fresh(lost)
         return waiter.slot
