@@ -2,32 +2,31 @@
  *
  * `begin` has a stream call `run`, which exchanges one message with each other rank, over a library of messages
  * (MPI) whose functions are given by address. A message is a header, which says what the operation is, and behind it
- * the data of a small operation. So all have come, and agree, before data moves. The data of a large one is moved by
- * one blocking call of the library, on a thread of the meeting's own: if a rank dies meanwhile, that thread hangs, and
- * no stream. The stream of an operation that went wrong is held until `end`: by then the group has failed the
+ * the data of a small operation. So all have come, and agree, before data moves. The data of a large one follows in
+ * messages from buffer to buffer. No call of the library waits for a rank: the library's own collectives would, and a
+ * stream that makes one hangs if a rank dies meanwhile. The stream of an operation that went wrong is held until `end`: by then the group has failed the
  * operation, which would count as done otherwise. No operation runs twice or beside another one: they come in turn. */
 #include "speedups.h"
 
-#include <pthread.h>
 #include <sched.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-#include <unistd.h>
 
 enum {
-  LINE = 64,          /* bytes of the processor's cache line */
+  LINE = 64,          /* bytes of the processor's cache line, and a multiple of every element's */
   BEFORE = 24,        /* bytes of a header in front of the number, and an end */
   AFTER = 52,         /* and behind it */
   HEADER = 96,        /* bytes, ended by zeros: both, and the digits */
   RECORDS = 16,       /* headers that are remembered */
-  MOST_DATA = 65536,  /* bytes of an operation's data in one message */
-  ALL_DATA = 131072,  /* and in those of all ranks: one of many ranks sends as few as its algorithm can */
+  MOST_DATA = 16384,  /* bytes of an operation's data behind a header */
+  ALL_DATA = 131072,  /* and behind those of all ranks: one of many ranks sends as few as its algorithm can */
+  MOST_ROOM = 1048576, /* bytes that another rank sends to be reduced: more cost the cache, fewer more turns */
+  ALL_ROOM = 4194304,  /* and all ranks together, but for LEAST_ROOM each */
+  LEAST_ROOM = 16384,
   STATUS = 64,        /* bytes of a status, at least */
-  ARGUMENTS = 7,      /* of a function of the library */
   EAGER_TURNS = 256,    /* looks at messages, some 30 us, before others may have the processor in between */
   QUICK_TURNS = 100000, /* and before it naps */
   NAP_NS = 500000,
@@ -38,9 +37,6 @@ typedef int (*library_function)(uintptr_t, uintptr_t, uintptr_t, uintptr_t, uint
 /* What a rank does with the data of all. */
 enum action { NOTHING, FOLD, PLACE, TAKE };
 
-/* What stands for a word of the library's call. */
-enum { WORD, SOURCE_WORD, TARGET_WORD };
-
 /* An operation but for its number and its buffers. */
 struct plan {
   struct plan *next;
@@ -49,38 +45,29 @@ struct plan {
   int root;               /* that alone gets (FOLD) or gives (TAKE); -1: all do */
   size_t piece, stride;   /* bytes for each rank, and from one rank's to the next one's in the source */
   uintptr_t type, op;     /* to reduce with */
-  int elements, divide;   /* of a piece; the bytes of floats to be divided by the number of ranks, or 0 */
-  library_function function;
-  uintptr_t words[ARGUMENTS];
-  uint8_t kinds[ARGUMENTS];
+  int item;               /* bytes of an element */
+  bool divides;           /* the sum, of floats, by the number of ranks */
 };
 
 struct meeting {
   PyObject_HEAD
-  pid_t process;
   int (*call)(void *stream, void (*function)(void *), void *argument);
-  library_function send, receive, test_all, reduce_local, probe;
-  uintptr_t comm, byte, tag, in_place;  /* handles and constants of the library's */
+  library_function send, receive, test_all, cancel, reduce_local, probe;
+  uintptr_t comm, byte, tag;            /* handles and constants of the library's */
   uintptr_t any, told_tag, told_comm;   /* where ranks tell each other that the group is broken */
   size_t request; /* bytes of a request */
   int rank, size;
-  size_t most, message; /* bytes of data in a message, and of a message */
-  size_t *bytes;        /* of data in the message to each rank */
+  size_t most, room;     /* bytes of data behind a header, and of what may be received from a rank */
+  size_t *bytes;         /* of data behind the header to each rank */
+  int posted, receiving; /* requests, and those of them in front that receive */
   char *sent, *taken, *requests, *statuses;
   char records[RECORDS][HEADER];
   _Atomic uint64_t begun, agreed; /* operations that this rank has come to, and that all have */
   _Atomic int inside, ended, status; /* `status` is the library's for a call that failed */
   _Atomic bool is_left; /* an operation that has begun in the library and not ended */
+  _Atomic bool moves;   /* data between buffers is on its way */
   _Atomic bool differ, listens; /* it `listens` until Python has taken what others told */
   struct plan *plans;
-  /* The thread that moves large data */
-  pthread_mutex_t lock;
-  pthread_cond_t changed;
-  pthread_t thread;
-  bool has_thread, is_leaving;
-  enum { IDLE, ASKED, MOVED } state;
-  library_function function;
-  uintptr_t words[ARGUMENTS];
 };
 
 /* An operation. */
@@ -92,8 +79,8 @@ struct run {
 
 static void nap(void) { nanosleep(&(struct timespec){0, NAP_NS}, NULL); }
 
-static char *message_to(const struct meeting *self, int rank) { return self->sent + (size_t)rank * self->message; }
-static char *message_from(const struct meeting *self, int rank) { return self->taken + (size_t)rank * self->message; }
+static char *message_to(const struct meeting *self, int rank) { return self->sent + (size_t)rank * (HEADER + self->most); }
+static char *message_from(const struct meeting *self, int rank) { return self->taken + (size_t)rank * self->room; }
 
 /* After a call that failed the library may still write to the messages. */
 static bool note(struct meeting *self, int status) {
@@ -105,26 +92,52 @@ static bool note(struct meeting *self, int status) {
 
 static uintptr_t word(const void *pointer) { return (uintptr_t)pointer; }
 
-/* Begin to send a message, or to receive one. */
-static bool post(struct meeting *self, library_function function, char *message, size_t length, int rank, int request) {
-  char *place = self->requests + (size_t)request * self->request;
-  return note(self, function(word(message), length, self->byte, (uintptr_t)rank, self->tag, self->comm, word(place)));
+/* The `number`th of the other ranks, from 1 on: each rank has another first one. */
+static int other(const struct meeting *self, int number) { return (self->rank + number) % self->size; }
+
+static bool post(struct meeting *self, library_function function, const char *message, size_t length, int rank) {
+  if (!length) return true;
+  char *request = self->requests + (size_t)self->posted++ * self->request;
+  return note(self, function(word(message), length, self->byte, (uintptr_t)rank, self->tag, self->comm, word(request)));
 }
 
-/* Wait for messages; false if the library fails, or the meeting has ended. */
-static bool complete(struct meeting *self, int count) {
-  int is_done = 0;
-  for (int turn = 0;; turn++) {
-    int status = self->test_all((uintptr_t)count, word(self->requests), word(&is_done), word(self->statuses), 0, 0, 0);
+/* Begin to send a message. */
+static bool send(struct meeting *self, const char *message, size_t length, int rank) {
+  return post(self, self->send, message, length, rank);
+}
+
+/* Begin to receive one, before any is sent. */
+static bool receive(struct meeting *self, char *message, size_t length, int rank) {
+  bool is_posted = post(self, self->receive, message, length, rank);
+  self->receiving = self->posted;
+  return is_posted;
+}
+
+/* Take back what it would receive: no rank that comes later writes to a buffer. */
+static void take_back(struct meeting *self) {
+  self->is_left = true;
+  for (int i = 0; i < self->receiving; i++)
+    self->cancel(word(self->requests + (size_t)i * self->request), 0, 0, 0, 0, 0, 0);
+}
+
+/* Wait for the messages; false if the library fails, or the meeting has ended. `naps` after a while. */
+static bool complete(struct meeting *self, bool naps) {
+  int is_done = 0, turn = 0;
+  for (;;) {
+    uintptr_t count = (uintptr_t)self->posted;
+    int status = self->test_all(count, word(self->requests), word(&is_done), word(self->statuses), 0, 0, 0);
     if (!note(self, status)) return false;
-    if (is_done) return true;
+    if (is_done) break;
     if (atomic_load_explicit(&self->ended, memory_order_relaxed)) {
-      self->is_left = true;
+      take_back(self);
       return false;
     }
-    if (turn > QUICK_TURNS) nap();
+    if (turn < QUICK_TURNS) turn++;
+    if (turn == QUICK_TURNS && naps) nap();
     else if (turn > EAGER_TURNS) sched_yield();
   }
+  self->posted = self->receiving = 0;
+  return true;
 }
 
 /* Wait until Python has taken what the others have told, if they have: a rank that comes late must hear first that the
@@ -147,18 +160,15 @@ static bool listen(struct meeting *self) {
 static bool exchange(struct meeting *self, const char *header) {
   memcpy(self->records[atomic_load(&self->begun) % RECORDS], header, HEADER);
   atomic_fetch_add(&self->begun, 1);
-  int others = self->size - 1, own = self->rank;
-  for (int i = 0; i < others; i++) {
-    int rank = (own + 1 + i) % self->size;
-    if (!post(self, self->receive, message_from(self, rank), self->message, rank, i)) return false;
-  }
-  for (int i = 0; i < others; i++) {
-    int rank = (own + 1 + i) % self->size;
+  for (int i = 1; i < self->size; i++)
+    if (!receive(self, message_from(self, other(self, i)), self->room, other(self, i))) return false;
+  for (int i = 1; i < self->size; i++) {
+    int rank = other(self, i);
     memcpy(message_to(self, rank), header, HEADER);
-    if (!post(self, self->send, message_to(self, rank), HEADER + self->bytes[rank], rank, others + i)) return false;
+    if (!send(self, message_to(self, rank), HEADER + self->bytes[rank], rank)) return false;
   }
-  if (others && (!complete(self, 2 * others) || !listen(self))) return false;
-  memcpy(message_from(self, own), header, HEADER);
+  if (self->posted && (!complete(self, true) || !listen(self))) return false;
+  memcpy(message_from(self, self->rank), header, HEADER);
   for (int rank = 0; rank < self->size; rank++)
     if (memcmp(message_from(self, rank), header, HEADER)) {
       atomic_store(&self->differ, true);
@@ -168,22 +178,28 @@ static bool exchange(struct meeting *self, const char *header) {
   return true;
 }
 
-static void divide(const struct meeting *self, const struct plan *plan, char *target) {
-  for (int i = 0; i < plan->elements; i++) {
-    if (plan->divide == sizeof(float)) ((float *)target)[i] /= (float)self->size;
-    if (plan->divide == sizeof(double)) ((double *)target)[i] /= (double)self->size;
+/* Reduce what another rank has sent, of some bytes, into a target. */
+static bool reduce(struct meeting *self, const struct plan *plan, const char *data, char *target, size_t length) {
+  return note(self, self->reduce_local(word(data), word(target), length / (size_t)plan->item, plan->type, plan->op, 0, 0));
+}
+
+static void divide(const struct meeting *self, const struct plan *plan, char *target, size_t length) {
+  if (!plan->divides) return;
+  for (size_t i = 0; i < length / (size_t)plan->item; i++) {
+    if (plan->item == sizeof(float)) ((float *)target)[i] /= (float)self->size;
+    if (plan->item == sizeof(double)) ((double *)target)[i] /= (double)self->size;
   }
 }
 
-/* Whether this rank's part of an operation's result is not empty. */
-static bool gets(const struct meeting *self, const struct plan *plan) {
-  return plan->action == FOLD ? plan->root < 0 || plan->root == self->rank : true;
+/* Whether a rank gets a part of an operation's result. */
+static bool gets(const struct plan *plan, int rank) {
+  return plan->action != FOLD || plan->root < 0 || plan->root == rank;
 }
 
 /* Make the result of what the messages have brought. */
 static bool use(struct meeting *self, const struct run *run) {
   const struct plan *plan = run->plan;
-  if (!plan->piece || !gets(self, plan)) return true;
+  if (!plan->piece || !gets(plan, self->rank)) return true;
   if (plan->action == TAKE) {
     memcpy(run->target, message_from(self, plan->root) + HEADER, plan->piece);
     return true;
@@ -194,12 +210,11 @@ static bool use(struct meeting *self, const struct run *run) {
       memcpy(run->target + (size_t)rank * plan->piece, data, plan->piece);
     } else if (!rank) {
       memcpy(run->target, data, plan->piece);
-    } else {
-      uintptr_t count = (uintptr_t)plan->elements;
-      if (!note(self, self->reduce_local(word(data), word(run->target), count, plan->type, plan->op, 0, 0))) return false;
+    } else if (!reduce(self, plan, data, run->target, plan->piece)) {
+      return false;
     }
   }
-  divide(self, plan, run->target);
+  divide(self, plan, run->target, plan->piece);
   return true;
 }
 
@@ -214,71 +229,93 @@ static void pack(const struct meeting *self, const struct run *run) {
   }
 }
 
-static void *move_main(void *argument) {
-  struct meeting *self = argument;
-  pthread_mutex_lock(&self->lock);
-  for (;;) {
-    while (self->state != ASKED && !self->is_leaving) pthread_cond_wait(&self->changed, &self->lock);
-    if (self->is_leaving) break;
-    const uintptr_t *words = self->words;
-    pthread_mutex_unlock(&self->lock);
-    int status = self->function(words[0], words[1], words[2], words[3], words[4], words[5], words[6]);
-    pthread_mutex_lock(&self->lock);
-    note(self, status);
-    self->state = MOVED;
-    pthread_cond_broadcast(&self->changed);
-  }
-  pthread_mutex_unlock(&self->lock);
-  return NULL;
+/* The most bytes of a part, of `parts` that make up some bytes and each have a rank of its own. */
+static size_t part_of(size_t bytes, size_t parts) { return ((bytes + parts - 1) / parts + LINE - 1) / LINE * LINE; }
+
+/* How many bytes of a piece a part has from a place on. */
+static size_t length_of(const struct plan *plan, size_t begin, size_t part) {
+  size_t left = begin < plan->piece ? plan->piece - begin : 0;
+  return left < part ? left : part;
 }
 
-static bool start_thread(struct meeting *self) {
-  sigset_t all, old;
-  if (self->has_thread) return true;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &old); /* Python's signals stay where they belong */
-  self->has_thread = !pthread_create(&self->thread, NULL, move_main, self);
-  pthread_sigmask(SIG_SETMASK, &old, NULL);
-  return note(self, self->has_thread ? 0 : -1);
-}
-
-/* Have the library move the data; false if it fails, or the meeting has ended before. */
-static bool move(struct meeting *self, const struct run *run) {
+/* Reduce large data. Each rank makes a part of the result from what the others send it, and sends that part to those
+ * that get it: as many bytes as any algorithm moves. It goes by rounds, because what is received has little room. */
+static bool fold(struct meeting *self, const struct run *run) {
   const struct plan *plan = run->plan;
-  char *source = run->source, *target = run->target, *apart = NULL;
-  size_t whole = plan->piece * (size_t)self->size;
-  if (!start_thread(self)) return false;
-  if (plan->action == TAKE && plan->root == self->rank && source != target) memcpy(target, source, plan->piece);
-  /* No library takes a target inside of its source, but for the whole of it, or the other way round. */
-  if (plan->action == FOLD && plan->stride && target >= source && target < source + whole) {
-    if (!(apart = malloc(plan->piece))) return note(self, -1);
-    target = apart;
+  bool is_shared = !plan->stride; /* else each rank has a piece of its own, and keeps it */
+  size_t size = (size_t)self->size, own = (size_t)self->rank, parts = is_shared ? size : 1, part;
+  for (size_t begin = 0; begin < plan->piece; begin += parts * part) {
+    part = part_of(plan->piece - begin, parts);
+    if (part > self->room) part = self->room;
+    const char *source = run->source + begin;
+    size_t next = is_shared ? part : plan->stride, mine = is_shared ? begin + own * part : begin;
+    size_t length = length_of(plan, mine, part);
+    for (int i = 1; i < self->size; i++)
+      if (!receive(self, message_from(self, other(self, i)), length, other(self, i))) return false;
+    for (int i = 1; i < self->size; i++) {
+      size_t rank = (size_t)other(self, i), bytes = length_of(plan, is_shared ? begin + rank * part : begin, part);
+      if (!send(self, source + rank * next, bytes, (int)rank)) return false;
+    }
+    if (!complete(self, false)) return false;
+    char *sum = gets(plan, self->rank) ? run->target + mine : message_from(self, self->rank);
+    if (sum != source + own * next) memcpy(sum, source + own * next, length);
+    for (int i = 1; i < self->size; i++)
+      if (!reduce(self, plan, message_from(self, other(self, i)), sum, length)) return false;
+    divide(self, plan, sum, length);
+    if (!is_shared) continue;
+    for (int i = 1; gets(plan, self->rank) && i < self->size; i++) {
+      size_t rank = (size_t)other(self, i), place = begin + rank * part;
+      if (!receive(self, run->target + place, length_of(plan, place, part), (int)rank)) return false;
+    }
+    for (int i = 1; i < self->size; i++)
+      if (gets(plan, other(self, i)) && !send(self, sum, length, other(self, i))) return false;
+    if (!complete(self, false)) return false;
   }
-  const char *own = plan->action == PLACE ? target + (size_t)self->rank * plan->piece : target;
-  bool is_in_place = !plan->stride && gets(self, plan) && source == own;
-  pthread_mutex_lock(&self->lock);
-  if (atomic_load(&self->ended)) {
-    pthread_mutex_unlock(&self->lock);
-    free(apart);
-    return false;
+  return true;
+}
+
+/* Exchange large pieces. */
+static bool place(struct meeting *self, const struct run *run) {
+  size_t piece = run->plan->piece, stride = run->plan->stride, own = (size_t)self->rank;
+  const char *source = run->source + own * stride;
+  char *target = run->target + own * piece;
+  for (int i = 1; i < self->size; i++)
+    if (!receive(self, run->target + (size_t)other(self, i) * piece, piece, other(self, i))) return false;
+  for (int i = 1; i < self->size; i++)
+    if (!send(self, run->source + (size_t)other(self, i) * stride, piece, other(self, i))) return false;
+  if (source != target) memcpy(target, source, piece);
+  return complete(self, false);
+}
+
+/* Take large data from the root, which sends each rank a part: all send their part to each other. */
+static bool take(struct meeting *self, const struct run *run) {
+  const struct plan *plan = run->plan;
+  bool is_root = plan->root == self->rank;
+  char *data = run->target;
+  size_t part = part_of(plan->piece, (size_t)self->size), mine = (size_t)self->rank * part;
+  size_t length = length_of(plan, mine, part);
+  if (is_root && run->source != data) memcpy(data, run->source, plan->piece);
+  for (int i = 1; is_root && i < self->size; i++) {
+    size_t begin = (size_t)other(self, i) * part;
+    if (!send(self, data + begin, length_of(plan, begin, part), other(self, i))) return false;
   }
-  self->function = plan->function;
-  for (int i = 0; i < ARGUMENTS; i++) {
-    self->words[i] = plan->words[i];
-    if (plan->kinds[i] == SOURCE_WORD) self->words[i] = is_in_place ? self->in_place : word(source);
-    if (plan->kinds[i] == TARGET_WORD) self->words[i] = word(target);
+  if (!is_root && (!receive(self, data + mine, length, plan->root) || !complete(self, false))) return false;
+  for (int i = 1; !is_root && i < self->size; i++) {
+    size_t begin = (size_t)other(self, i) * part;
+    if (!receive(self, data + begin, length_of(plan, begin, part), other(self, i))) return false;
   }
-  self->state = ASKED;
-  pthread_cond_broadcast(&self->changed);
-  while (self->state != MOVED && !atomic_load(&self->ended)) pthread_cond_wait(&self->changed, &self->lock);
-  bool is_moved = self->state == MOVED && !atomic_load(&self->status);
-  pthread_mutex_unlock(&self->lock);
-  if (is_moved && gets(self, plan)) {
-    divide(self, plan, target);
-    if (apart) memcpy(run->target, apart, plan->piece);
-  }
-  if (!is_moved) self->is_left = true;
-  if (is_moved) free(apart); /* else the library may still write to it */
+  for (int i = 1; i < self->size; i++)
+    if (other(self, i) != plan->root && !send(self, data + mine, length, other(self, i))) return false;
+  return complete(self, false);
+}
+
+/* Move large data between the buffers; false if the library fails, or the meeting has ended before. */
+static bool move(struct meeting *self, const struct run *run) {
+  enum action action = run->plan->action;
+  atomic_store(&self->moves, true); /* before it looks: `end` does both the other way round */
+  bool is_over = atomic_load(&self->ended);
+  bool is_moved = !is_over && (action == FOLD ? fold(self, run) : action == TAKE ? take(self, run) : place(self, run));
+  if (is_over || is_moved) atomic_store(&self->moves, false);
   return is_moved;
 }
 
@@ -316,37 +353,33 @@ static int begin(struct meeting *self, const struct plan *plan, char *source, ch
   return status;
 }
 
-/* Meeting(call, functions, (comm, byte, tag, in place), (any, tag, comm), request, rank, size): the functions send,
- * receive, test all, reduce locally and probe; handles and constants; those of what ranks tell each other; the bytes of
- * a request. */
+/* Meeting(call, functions, (comm, byte, tag), (any, tag, comm), request, rank, size): the functions send, receive, test
+ * all, cancel, reduce locally and probe; handles and constants; those of what ranks tell each other; the bytes of a
+ * request. */
 static PyObject *meeting_new(PyTypeObject *type, PyObject *args, PyObject *keywords) {
-  unsigned long long call, send, receive, test_all, reduce_local, probe, comm, byte, tag, in_place, told_tag, told_comm;
+  unsigned long long call, functions[6], comm, byte, tag, told_tag, told_comm;
   long long any;
   Py_ssize_t request;
   int rank, size;
   if (has_keywords(type, keywords)) return NULL;
-  if (!PyArg_ParseTuple(args, "K(KKKKK)(KKKK)(LKK)nii", &call, &send, &receive, &test_all, &reduce_local, &probe,
-                        &comm, &byte, &tag, &in_place, &any, &told_tag, &told_comm, &request, &rank, &size))
+  if (!PyArg_ParseTuple(args, "K(KKKKKK)(KKK)(LKK)nii", &call, &functions[0], &functions[1], &functions[2],
+                        &functions[3], &functions[4], &functions[5], &comm, &byte, &tag, &any, &told_tag, &told_comm,
+                        &request, &rank, &size))
     return NULL;
   struct meeting *self = (struct meeting *)type->tp_alloc(type, 0);
   if (!self) return NULL;
   *(void **)&self->call = (void *)(uintptr_t)call;
-  *(void **)&self->send = (void *)(uintptr_t)send;
-  *(void **)&self->receive = (void *)(uintptr_t)receive;
-  *(void **)&self->test_all = (void *)(uintptr_t)test_all;
-  *(void **)&self->reduce_local = (void *)(uintptr_t)reduce_local;
-  *(void **)&self->probe = (void *)(uintptr_t)probe;
+  library_function *const places[] = {&self->send,   &self->receive,      &self->test_all,
+                                      &self->cancel, &self->reduce_local, &self->probe};
+  for (int i = 0; i < 6; i++) *(void **)places[i] = (void *)(uintptr_t)functions[i];
   self->any = (uintptr_t)any, self->told_tag = told_tag, self->told_comm = told_comm;
-  self->comm = comm, self->byte = byte, self->tag = tag, self->in_place = in_place;
-  self->process = getpid();
+  self->comm = comm, self->byte = byte, self->tag = tag;
   self->request = (size_t)request, self->rank = rank, self->size = size;
-  pthread_mutex_init(&self->lock, NULL);
-  pthread_cond_init(&self->changed, NULL);
-  size_t ranks = (size_t)size, most = ALL_DATA / ranks;
+  size_t ranks = (size_t)size, most = ALL_DATA / ranks, room = ALL_ROOM / ranks;
   self->most = (most < MOST_DATA ? most : MOST_DATA) / LINE * LINE;
-  self->message = HEADER + self->most;
-  self->sent = calloc(ranks, self->message);
-  self->taken = calloc(ranks, self->message);
+  self->room = (room < LEAST_ROOM ? LEAST_ROOM : room < MOST_ROOM ? room : MOST_ROOM) / LINE * LINE;
+  self->sent = calloc(ranks, HEADER + self->most);
+  self->taken = calloc(ranks, self->room);
   self->requests = calloc(2 * ranks, self->request);
   self->statuses = calloc(2 * ranks, STATUS);
   self->bytes = calloc(ranks, sizeof *self->bytes);
@@ -357,46 +390,32 @@ static PyObject *meeting_new(PyTypeObject *type, PyObject *args, PyObject *keywo
 
 static void meeting_free(PyObject *object) {
   struct meeting *self = (struct meeting *)object;
-  if (self->process != getpid()) return; /* a forked child has no such thread */
   if (self->is_left) return; /* the library may still write to it, when it ends with the process at the latest */
-  if (self->has_thread) {
-    pthread_mutex_lock(&self->lock);
-    self->is_leaving = true;
-    pthread_cond_broadcast(&self->changed);
-    pthread_mutex_unlock(&self->lock);
-    pthread_join(self->thread, NULL);
-  }
   for (struct plan *plan = self->plans, *next; plan; plan = next) {
     next = plan->next;
     free(plan);
   }
   void *const all[] = {self->sent, self->taken, self->requests, self->statuses, self->bytes};
   for (int i = 0; i < 5; i++) free(all[i]);
-  pthread_cond_destroy(&self->changed);
-  pthread_mutex_destroy(&self->lock);
   Py_TYPE(object)->tp_free(object);
 }
 
-/* plan(before, after, action, root, piece, stride, type, op, elements, divide, function, words, kinds): return the
- * address of an operation's plan, which the meeting keeps. */
+/* plan(before, after, action, root, piece, stride, type, op, item, divides): return the address of an operation's plan,
+ * which the meeting keeps. */
 static PyObject *meeting_plan(PyObject *object, PyObject *args) {
   struct meeting *self = (struct meeting *)object;
-  const char *before, *after, *kinds;
-  int action, root, elements, divided;
-  Py_ssize_t piece, stride, count;
-  unsigned long long type, op, function, at[ARGUMENTS];
-  if (!PyArg_ParseTuple(args, "ssiinnKKiiK(KKKKKKK)y#", &before, &after, &action, &root, &piece, &stride, &type, &op,
-                        &elements, &divided, &function, &at[0], &at[1], &at[2], &at[3], &at[4], &at[5], &at[6], &kinds,
-                        &count))
+  const char *before, *after;
+  int action, root, item, divides;
+  Py_ssize_t piece, stride;
+  unsigned long long type, op;
+  if (!PyArg_ParseTuple(args, "ssiinnKKip", &before, &after, &action, &root, &piece, &stride, &type, &op, &item, &divides))
     return NULL;
   struct plan *plan = calloc(1, sizeof *plan);
   if (!plan) return PyErr_NoMemory();
   *plan = (struct plan){.next = self->plans, .action = (enum action)action, .root = root, .piece = (size_t)piece,
-                        .stride = (size_t)stride, .type = type, .op = op, .elements = elements, .divide = divided};
+                        .stride = (size_t)stride, .type = type, .op = op, .item = item, .divides = divides};
   strncpy(plan->before, before, BEFORE - 1);
   strncpy(plan->after, after, AFTER - 1);
-  *(void **)&plan->function = (void *)(uintptr_t)function;
-  for (int i = 0; i < ARGUMENTS; i++) plan->words[i] = at[i], plan->kinds[i] = i < count ? (uint8_t)kinds[i] : WORD;
   self->plans = plan;
   return PyLong_FromVoidPtr(plan);
 }
@@ -469,16 +488,12 @@ static PyObject *meeting_go_on(PyObject *object, PyObject *unused) {
   Py_RETURN_NONE;
 }
 
-/* end(): let the streams go on, without what they waited for; return whether data still moves, which nobody can stop. */
+/* end(): let the streams go on, without what they waited for; return whether the library may still use a buffer. */
 static PyObject *meeting_end(PyObject *object, PyObject *unused) {
   struct meeting *self = (struct meeting *)object;
   (void)unused;
-  pthread_mutex_lock(&self->lock);
   atomic_store(&self->ended, 1);
-  bool moves = self->state == ASKED;
-  pthread_cond_broadcast(&self->changed);
-  pthread_mutex_unlock(&self->lock);
-  return PyBool_FromLong(moves);
+  return PyBool_FromLong(atomic_load(&self->moves));
 }
 
 static PyMethodDef methods[] = {

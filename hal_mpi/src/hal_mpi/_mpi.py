@@ -22,7 +22,6 @@ from mpi4py import MPI  # noqa: E402 - it reads these two
 
 from hal.collectives.texts import not_all_came  # noqa: E402
 from hal.errors import BackendUnavailableError, OperationError, RendezvousError  # noqa: E402
-from hal.native_collectives import SOURCE, TARGET, CollectiveStep  # noqa: E402
 
 HEADER: Final = 96
 """Bytes of the header of an operation."""
@@ -177,9 +176,9 @@ class Communicator:
     @property
     def places(self) -> tuple[object, ...]:
         """The arguments of `hal.native_collectives.Meet`."""
-        names = ("Isend", "Irecv", "Testall", "Reduce_local", "Iprobe")
+        names = ("Isend", "Irecv", "Testall", "Cancel", "Reduce_local", "Iprobe")
         functions = tuple([_address_of(name) for name in names])
-        constants = self._data.handle, MPI.BYTE.handle, _MESSAGE, int(MPI.IN_PLACE)
+        constants = self._data.handle, MPI.BYTE.handle, _MESSAGE
         telling = MPI.ANY_SOURCE, _TELLING, self.control.handle
         request = MPI._sizeof(MPI.Request)  # noqa: SLF001
         return (functions, constants, telling, request, self.rank, self.size)
@@ -189,24 +188,6 @@ class Communicator:
         if not op:
             return 0, 0
         return MPI.Datatype.fromcode(dtype.char).handle, _OPS[op].handle
-
-    def call_of(self, step: CollectiveStep, dtype: np.dtype[Any]) -> tuple[int, tuple[int, ...]]:
-        """Return the blocking function that moves an operation's data, and its arguments."""
-        comm, size = self._data.handle, step.elements * dtype.itemsize
-        if step.op:
-            function = {
-                "all_reduce": "Allreduce",
-                "reduce": "Reduce",
-                "reduce_scatter": "Reduce_scatter_block",
-            }[step.kind]
-            to = (step.root,) if step.kind == "reduce" else ()
-            how = step.elements, *self.how(dtype, step.op)
-            return _address_of(function), (SOURCE, TARGET, *how, *to, comm)
-        what = size, MPI.BYTE.handle
-        if step.kind == "broadcast":
-            return _address_of("Bcast"), (TARGET, *what, step.root, comm)
-        function = "Allgather" if step.kind == "all_gather" else "Alltoall"
-        return _address_of(function), (SOURCE, *what, TARGET, *what, comm)
 
     # What ranks tell each other
 

@@ -30,7 +30,6 @@ __all__ = ["Streams"]
 _MOST: Final = 2**31 - 1
 """The most bytes of a rank's part: MPI's functions take an int."""
 
-_WORDS: Final = 7
 _NOTHING: Final = 0
 _FOLD: Final = 1
 _PLACE: Final = 2
@@ -90,23 +89,14 @@ class Streams:
     def _make(self, step: CollectiveStep, dtype: np.dtype[Any] | None) -> int:
         before, _, after = str(step).partition("#0")
         shape: tuple[int, ...] = (_NOTHING, -1, 0, 0)
-        reduces: tuple[int, ...] = (0, 0, 0, 0)
-        function = 0
-        arguments: tuple[int, ...] = ()
+        reduces: tuple[int, ...] = (0, 0, 1, False)
         if dtype is not None and step.elements:
             piece = step.elements * dtype.itemsize
             action = _FOLD if step.op else _TAKE if step.kind == "broadcast" else _PLACE
             stride = piece if step.kind in {"reduce_scatter", "all_to_all"} else 0
             shape = action, step.root, piece, stride
-            divided = dtype.itemsize if step.op == "average" else 0
-            reduces = *self._comm.how(dtype, step.op), step.elements, divided
-            function, arguments = self._comm.call_of(step, dtype)
-        kinds = [{SOURCE: 1, TARGET: 2}.get(each, 0) for each in arguments]
-        words = [0 if kind else each for kind, each in zip(kinds, arguments, strict=True)]
-        words += [0] * (_WORDS - len(words))
-        texts = before + "#", after
-        made = self.meeting.plan(*texts, *shape, *reduces, function, tuple(words), bytes(kinds))
-        return int(made)
+            reduces = *self._comm.how(dtype, step.op), dtype.itemsize, step.op == "average"
+        return int(self.meeting.plan(before + "#", after, *shape, *reduces))
 
 
 def _addresses(work: Collective) -> tuple[int, int]:
