@@ -8,7 +8,13 @@ from failure_harness import FAULTS
 from native_probe import STREAM_CALLS
 
 import hal
-from hal.errors import DeadlineExceededError, DeviceLostError, HalError, OperationError
+from hal.errors import (
+    CancelledError,
+    DeadlineExceededError,
+    DeviceLostError,
+    HalError,
+    OperationError,
+)
 from hal_conformance.suite.support import Operations
 
 SCRIPT_CALLS = (*STREAM_CALLS, "create_event")
@@ -129,3 +135,17 @@ def test_wait_idle_waits_behind_a_failed_issue(open_probe, latch):
     latch.open()
     device.queue.wait_idle(LIMIT)
     assert running.state == "done"
+
+
+def test_an_issue_that_was_interrupted_is_not_made_again_o3(open_probe):
+    """O3: nobody knows whether the interrupted call reached the stream, so the operation fails."""
+    device, probe = open_probe()
+    buffer, gate = device.allocate(16), hal.create_semaphore()
+    pending = device.queue.fill(buffer, 1, wait=gate.at(1))
+    probe.fail_call(1, KeyboardInterrupt(), ("fill",))
+    with pytest.raises(KeyboardInterrupt):
+        gate.signal(1)
+    device.queue.barrier().wait(LIMIT)
+    assert probe.calls["fill"] == 1
+    with pytest.raises(CancelledError, match="was interrupted"):
+        pending.wait(LIMIT)

@@ -73,6 +73,8 @@ def _issue(operation: Operation, step: CallStep, more: bool) -> Operation | None
     event = None
     left = 0
     is_starved = False
+    # Before the first call: one that was interrupted may have reached the stream, and is not made
+    # again (`put_right`).
     operation._is_begun = True
     try:
         if shared is None:

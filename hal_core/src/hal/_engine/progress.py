@@ -259,7 +259,7 @@ def _end_work(step: CallStep, budget: int) -> None:
                 operation._let_go()
             if item:
                 context = item[0]._queue._context  # the context of all of them
-                context.epoch = object()
+                context.epoch = object()  # a search for memory that was in vain is worth another
                 if context.starved:
                     hungry = context
     if hungry is None and not step.awaited:

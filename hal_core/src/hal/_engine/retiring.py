@@ -235,7 +235,7 @@ def _retire_head(queue: StreamQueue, head: Operation, garbage: list[Operation], 
     queue._retired = head._launched
     if queue._backlog and queue._issuing is None:
         work.append((ISSUE, queue))
-    head._retired = True
+    head._retired = True  # before it leaves: `clear_head` does the rest after an interrupt
     queue._ring.popleft()
     head._event.release()
 

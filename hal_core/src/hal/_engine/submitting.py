@@ -74,7 +74,6 @@ def _start(step: CallStep, operation: Submission, waits: CheckedWaits) -> None:
             context.refuse(queue._name)
         if (error := not_above(operation._signals)) is not None:
             raise error
-        # In this order: an interrupt in between finds the operation in one of them.
         step.operation = operation
         step.noted = None
         if context.lost is not None:
