@@ -338,8 +338,11 @@ __global__ void {name}(int *p, int n) {{
             )
         if kind == "odd":
             init = pick(["t", "threadIdx.x", "x", "x", "n - 1 + t", "t - 3"])
+            call = f"const float f{name} = expf(k % 9 * 0.25f);"
+            more = pick(["", f"{call} {b} ^= k; s[t] += (int)(8 * f{name});"])
             return (
-                f"for (int k = {init}; k < n * 2; k += size) {{ {a} += k + s[(k + n) % 1 + t]; }}"
+                f"for (int k = {init}; k < n * 2; k += size)"
+                f" {{ {more} {a} += k + s[(k + n) % 1 + t]; }}"
             )
         if kind == "few":
             bound = pick(["n", "n / 2u", "n - 9", "blockDim.x / 2", "2.5f", "(n > 5)"])

@@ -140,12 +140,23 @@ __global__ void kernel(const float *p, float4 *q, int n) {
   q[threadIdx.x] = sum;
 }
 """
+    calls = """
+__global__ void kernel(const float *p, float *q, int n) {
+  float sum = 0;
+  for (int i = threadIdx.x; i < n; i += blockDim.x) {
+    const float power = expf(p[i]);
+    q[i] = power;
+    sum += power;
+  }
+  q[threadIdx.x] = sum;
+}
+"""
     logs = []
-    for source in (threads, barrier, rounds):
+    for source in (threads, barrier, rounds, calls):
         entries = scan(source, filename="user.cpp")
         request = CompileRequest(source, "user.cpp", entries, "", options=("-fopt-info-optimized",))
         _, log = _compile.compile_image(request, _compile.NATIVE, "")
         logs.append(log)
-    assert ["loop vectorized" in log for log in logs] == [True, True, False]
+    assert ["loop vectorized" in log for log in logs] == [True, True, False, True]
     # What is left beside the vectors stays a loop.
     assert not any("completely unrolled" in log for log in logs)

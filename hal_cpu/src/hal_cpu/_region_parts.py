@@ -55,7 +55,9 @@ class Rounds:
 
     counter: Variable
     texts: tuple[str, str, str]  # A, B, C
-    body: int  # its first token
+    first: int  # the header's first token
+    body: int  # the body's
+    last: int  # behind the loop
     is_index: bool  # A is the thread's index in x
 
     def limit(self) -> Limit:

@@ -121,11 +121,15 @@ class Writer:
             header = tokens[region.rounds.body - 1].end
             if region.rounds.is_index:
                 before, inside, behind = region.rounds.around()
-                text = f"{before} {head} {inside}"
+                edits = [Edit(begin, header, f"{before} {head} {inside}")]
+                if region.first > region.rounds.first:  # a later part of a round
+                    edits = [Edit(begin, begin, f"{head} {inside} {{")]
+                if region.last < region.rounds.last:
+                    foot, behind = f"{foot} }}", ""
             else:
                 text = region.rounds.text(head, self._source[header:end], foot)
                 foot, behind = f"}} {foot}", "} }"
-            edits = [Edit(begin, header, text)]
+                edits = [Edit(begin, header, text)]
         if region.limit and region.limit.condition:
             first, last = (tokens[each].start for each in region.limit.condition)
             edits.append(Edit(first, first, f"{region.limit.is_met()} || ("))
@@ -193,7 +197,10 @@ class Writer:
         returns: bool,
     ) -> tuple[str, str]:
         """Return what stands before and behind a region's text."""
-        text, words = self._again(set(self._texts[region.first : region.last]), before)
+        words = set(self._texts[region.first : region.last])
+        if region.rounds:
+            words |= set(self._texts[region.rounds.first : region.rounds.body])
+        text, words = self._again(words, before)
         loads, stores = [], []
         for name, each in kept.items():
             own = any(variable is each for variable in region.declared)

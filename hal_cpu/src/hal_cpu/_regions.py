@@ -37,6 +37,10 @@ from hal_cpu._strides import IN_TURN, in_step_pays, strides_of
 
 _MANY: Final = 64  # rounds: a loop of fewer is unrolled
 _SHORT: Final = 80  # tokens: several rounds of a longer loop take more time to compile
+# Functions that processors have no instructions for.
+_CALLED: Final = re.compile(
+    r"_*(a?(cos|sin|tan)h?|atan2|cbrt|erfc?|exp(2|10|m1)?|hypot|log(2|10|1p)?|pow|[lt]gamma)f?"
+)
 
 
 def split(
@@ -368,14 +372,47 @@ class _Splitter(Names):
             self._source[self.tokens[a].start : self.tokens[b - 1].end]
             for a, b in ((begin, behind), (one + 3, two), (two + 3, close))
         )
-        region = Region(index)
         is_index = counter.type in WIDE and self._is_index(begin, behind)
-        region.rounds = Rounds(counter, (texts[0], texts[1], texts[2]), close + 1, is_index)
-        if is_index:
-            region.limit = region.rounds.limit()
-        self._open = region
+        rounds = Rounds(counter, (texts[0], texts[1], texts[2]), index, close + 1, end, is_index)
+        limit = rounds.limit() if is_index else None
+        parts = self._parts(index, close + 1, end) if is_index else [(index, [])]
+        for place, declared in parts:
+            self._close(place)
+            self._open = Region(place, declared=declared, rounds=rounds, limit=limit)
         self._close(end)
         return True
+
+    def _parts(self, index: int, body: int, end: int) -> list[tuple[int, list[Variable]]]:
+        """Return where the parts of a round begin, and what each declares for a later one.
+
+        A compiler makes vectors of a loop whole or not at all, and a call makes it none. So the
+        statements with calls of mathematical functions are loops of their own.
+        """
+        whole: list[tuple[int, list[Variable]]] = [(index, [])]
+        parts: list[tuple[int, list[Variable]]] = [(index, [])]
+        texts = self.texts
+        if texts[body] != "{" or not self._users.isdisjoint(texts[body:end]):
+            return whole
+        place, had_call = body + 1, None
+        while place < end - 1:
+            behind = self._end(place)
+            has_call = any(map(_CALLED.fullmatch, texts[place:behind]))
+            if has_call is not had_call and had_call is not None:
+                parts.append((place, []))
+            had_call = has_call
+            if texts[place] in {"const", *TYPES}:
+                variables = self._declarators(place, behind)
+                names = {each.name for each in variables}
+                outside = {*texts[:index], *texts[end:], *self._names}
+                if names & outside or any(
+                    each.dimensions or "&" in each.type or "auto" in each.type for each in variables
+                ):
+                    return whole
+                parts[-1][1].extend(variables)
+            elif texts[place] in CONTROL or texts[place + 1] not in {"[", *ASSIGNMENTS}:
+                return whole
+            place = behind
+        return parts if len(parts) > 1 else whole
 
     def _may_part(self, index: int, end: int) -> bool:
         """Return whether a statement may be a region of its own, without a barrier around it.
