@@ -54,7 +54,7 @@ struct meeting {
   int (*call)(void *stream, void (*function)(void *), void *argument);
   library_function send, receive, test_all, cancel, reduce_local, probe;
   uintptr_t comm, byte, tag;            /* handles and constants of the library's */
-  uintptr_t any, told_tag, told_comm;   /* where ranks tell each other that the group is broken */
+  uintptr_t any, told_tag;              /* of what ranks tell each other, as that the group is broken */
   size_t request; /* bytes of a request */
   int rank, size;
   size_t most, room;     /* bytes of data behind a header, and of what may be received from a rank */
@@ -147,7 +147,7 @@ static bool listen(struct meeting *self) {
   while (is_told && !atomic_load(&self->ended)) {
     is_told = 0;
     for (int i = 0; !is_told && i <= self->size; i++) {
-      int status = self->probe(self->any, self->told_tag, self->told_comm, word(&is_told), word(self->statuses), 0, 0);
+      int status = self->probe(self->any, self->told_tag, self->comm, word(&is_told), word(self->statuses), 0, 0);
       if (!note(self, status)) return false;
     }
     if (is_told) atomic_store(&self->listens, true);
@@ -353,17 +353,17 @@ static int begin(struct meeting *self, const struct plan *plan, char *source, ch
   return status;
 }
 
-/* Meeting(call, functions, (comm, byte, tag), (any, tag, comm), request, rank, size): the functions send, receive, test
+/* Meeting(call, functions, (comm, byte, tag), (any, tag), request, rank, size): the functions send, receive, test
  * all, cancel, reduce locally and probe; handles and constants; those of what ranks tell each other; the bytes of a
  * request. */
 static PyObject *meeting_new(PyTypeObject *type, PyObject *args, PyObject *keywords) {
-  unsigned long long call, functions[6], comm, byte, tag, told_tag, told_comm;
+  unsigned long long call, functions[6], comm, byte, tag, told_tag;
   long long any;
   Py_ssize_t request;
   int rank, size;
   if (has_keywords(type, keywords)) return NULL;
-  if (!PyArg_ParseTuple(args, "K(KKKKKK)(KKK)(LKK)nii", &call, &functions[0], &functions[1], &functions[2],
-                        &functions[3], &functions[4], &functions[5], &comm, &byte, &tag, &any, &told_tag, &told_comm,
+  if (!PyArg_ParseTuple(args, "K(KKKKKK)(KKK)(LK)nii", &call, &functions[0], &functions[1], &functions[2],
+                        &functions[3], &functions[4], &functions[5], &comm, &byte, &tag, &any, &told_tag,
                         &request, &rank, &size))
     return NULL;
   struct meeting *self = (struct meeting *)type->tp_alloc(type, 0);
@@ -372,7 +372,7 @@ static PyObject *meeting_new(PyTypeObject *type, PyObject *args, PyObject *keywo
   library_function *const places[] = {&self->send,   &self->receive,      &self->test_all,
                                       &self->cancel, &self->reduce_local, &self->probe};
   for (int i = 0; i < 6; i++) *(void **)places[i] = (void *)(uintptr_t)functions[i];
-  self->any = (uintptr_t)any, self->told_tag = told_tag, self->told_comm = told_comm;
+  self->any = (uintptr_t)any, self->told_tag = told_tag;
   self->comm = comm, self->byte = byte, self->tag = tag;
   self->request = (size_t)request, self->rank = rank, self->size = size;
   size_t ranks = (size_t)size, most = ALL_DATA / ranks, room = ALL_ROOM / ranks;

@@ -298,6 +298,20 @@ def receives(group):
     return {**found, "kept": [head() is not None for head in heads]}
 
 
+def many(group):
+    """More groups than MPI has communicators, and another one once they are closed."""
+    groups, error = [], None
+    while error is None and len(groups) < 10_000:
+        try:
+            groups.append(group.split(0))
+        except HalError as raised:
+            error = raised
+    for each in groups:
+        each.close()
+    groups = [group.split(0) for _ in range(10)]
+    return {"text": str(error), **seen(reduce(groups[-1]))}
+
+
 def wait(group):
     """A wait of rank 0's fails."""
     if group.rank != 0:

@@ -223,6 +223,13 @@ def test_a_failed_wait_of_one_rank_fails_all_over_mpi_g3():
     assert "broken on purpose" in found[1]["text"]
 
 
+@pytest.mark.parametrize("engine", ["C"], indirect=True)
+def test_groups_that_all_ranks_have_closed_leave_no_communicator_g4():
+    for each in fail("many", 2).values():
+        assert "close groups on all ranks" in each["text"]
+        assert each["error"] is None
+
+
 def test_who_closes_its_group_is_not_waited_for_over_mpi_g3():
     found = fail("close", 2)
     assert found[1]["error"] == "CollectiveError"

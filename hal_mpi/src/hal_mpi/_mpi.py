@@ -117,16 +117,31 @@ def wait(request: Request, is_broken: Callable[[], bool]) -> None:
 
 
 class Communicator:
-    """Two communicators of the same ranks: for data, and for what they tell each other."""
+    """The communicator of a group: tags keep data apart from what ranks tell each other."""
 
     def __init__(self, parent: MPI.Intracomm, ranks: Sequence[int], name: str) -> None:
         group = parent.Get_group().Incl(list(ranks))
         tag = _tag(name)
-        self._data = parent.Create_group(group, tag)
-        self.control = parent.Create_group(group, tag)
-        group.Free()
-        self.rank: int = self._data.Get_rank()
-        self.size: int = self._data.Get_size()
+        try:
+            self.comm = parent.Create_group(group, tag)
+        except MPI.Exception as error:
+            message = (
+                f"MPI makes no communicator for {name}; it may have 2,000, one for each group: "
+                "close groups on all ranks (one that has failed keeps its own to the end)"
+            )
+            raise OperationError(message) from error
+        finally:
+            group.Free()
+        self.rank: int = self.comm.Get_rank()
+        self.size: int = self.comm.Get_size()
+
+    def free(self) -> None:
+        """Free it, once all ranks have closed the group, unless a message is left.
+
+        Who gets its number next would receive that.
+        """
+        if not self.comm.Iprobe(MPI.ANY_SOURCE, MPI.ANY_TAG):
+            self.comm.Free()
 
     # Data. The calls of all ranks block, without the interpreter lock: the algorithms behind them
     # are several times as fast as those that go on while somebody asks.
@@ -135,41 +150,41 @@ class Communicator:
         """Exchange headers; return the request, and where they will stand."""
         mine = np.frombuffer(header.ljust(HEADER)[:HEADER], np.uint8)
         every = np.empty((self.size, HEADER), np.uint8)
-        return self._data.Iallgather(mine, every), every
+        return self.comm.Iallgather(mine, every), every
 
     def all_reduce(self, source: Array, target: Array, op: str) -> None:
         """Reduce; the two may be the same memory."""
         is_same = source.ctypes.data == target.ctypes.data
-        self._data.Allreduce(MPI.IN_PLACE if is_same else source, target, _OPS[op])
+        self.comm.Allreduce(MPI.IN_PLACE if is_same else source, target, _OPS[op])
 
     def reduce(self, source: Array, target: Array | None, op: str, root: int) -> None:
         """Reduce to the root, which alone has a target; the two may be the same memory."""
         is_same = target is not None and source.ctypes.data == target.ctypes.data
-        self._data.Reduce(MPI.IN_PLACE if is_same else source, target, _OPS[op], root)
+        self.comm.Reduce(MPI.IN_PLACE if is_same else source, target, _OPS[op], root)
 
     def reduce_scatter(self, source: Array, target: Array, op: str) -> None:
         """Reduce, and get this rank's part."""
-        self._data.Reduce_scatter_block(source, target, _OPS[op])
+        self.comm.Reduce_scatter_block(source, target, _OPS[op])
 
     def broadcast(self, array: Array, root: int) -> None:
         """Send the root's array to all."""
-        self._data.Bcast(array, root)
+        self.comm.Bcast(array, root)
 
     def all_gather(self, source: Array | None, target: Array) -> None:
         """Gather the sources; None stands for this rank's part of the target."""
-        self._data.Allgather(MPI.IN_PLACE if source is None else source, target)
+        self.comm.Allgather(MPI.IN_PLACE if source is None else source, target)
 
     def all_to_all(self, source: Array, target: Array) -> None:
         """Exchange parts."""
-        self._data.Alltoall(source, target)
+        self.comm.Alltoall(source, target)
 
     def send(self, array: Array, peer: int, tag: int) -> Request:
         """Send to a rank."""
-        return self._data.Isend(array, peer, tag)
+        return self.comm.Isend(array, peer, tag)
 
     def receive(self, array: Array, peer: int, tag: int) -> Request:
         """Receive from a rank."""
-        return self._data.Irecv(array, peer, tag)
+        return self.comm.Irecv(array, peer, tag)
 
     # The same for C, which calls MPI's functions by address
 
@@ -178,8 +193,8 @@ class Communicator:
         """The arguments of `hal.native_collectives.Meet`."""
         names = ("Isend", "Irecv", "Testall", "Cancel", "Reduce_local", "Iprobe")
         functions = tuple([_address_of(name) for name in names])
-        constants = self._data.handle, MPI.BYTE.handle, _MESSAGE
-        telling = MPI.ANY_SOURCE, _TELLING, self.control.handle
+        constants = self.comm.handle, MPI.BYTE.handle, _MESSAGE
+        telling = MPI.ANY_SOURCE, _TELLING
         request = MPI._sizeof(MPI.Request)  # noqa: SLF001
         return (functions, constants, telling, request, self.rank, self.size)
 
@@ -194,15 +209,20 @@ class Communicator:
     def tell(self, peers: Sequence[int], message: dict[str, Any]) -> list[tuple[Request, bytes]]:
         """Send a message to some ranks; return the objects to keep until they have it."""
         data = json.dumps(message).encode()
-        return [(self.control.Isend(data, peer, _TELLING), data) for peer in peers]
+        return [(self.comm.Isend(data, peer, _TELLING), data) for peer in peers]
 
     def is_told(self) -> bool:
         """Return whether a message has come."""
-        return bool(self.control.Iprobe(MPI.ANY_SOURCE, _TELLING))
+        return bool(self.comm.Iprobe(MPI.ANY_SOURCE, _TELLING))
 
     def hear(self) -> tuple[int, dict[str, Any]] | None:
         """Return a message and its sender, if one has come."""
-        return _take(self.control, _TELLING)
+        return _take(self.comm, _TELLING)
+
+
+def are_sent(told: Sequence[tuple[Request, bytes]]) -> bool:
+    """Return whether messages are on their way, and their memory is not needed."""
+    return bool(MPI.Request.Testall([request for request, _ in told]))
 
 
 def meet(

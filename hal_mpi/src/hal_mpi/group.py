@@ -92,7 +92,7 @@ class MpiGroup(NativeGroup):
         self._hearing = threading.Lock()
         self._heard = 0.0  # when it last looked for messages
         self._unended: object = None  # what MPI may use for the operations of the thread
-        self._told: list[object] = []  # messages that may be on their way
+        self._told: list[tuple[_mpi.Request, bytes]] = []  # messages that may be on their way
         self._closed: dict[int, int] = {}  # the collectives of ranks that have closed the group
         self._noting = threading.Lock()
 
@@ -446,18 +446,19 @@ class MpiGroup(NativeGroup):
     # Other groups, and the end
 
     def split(self, color: int | None, key: int, name: str, timeout: float) -> NativeGroup | None:
-        table = _mpi.meet(self._comm.control, range(self.size), name, [color, key], timeout)
+        table = _mpi.meet(self._comm.comm, range(self.size), name, [color, key], timeout)
         if color is None:
             return None
         chosen = sorted((pair[1], rank) for rank, pair in table.items() if pair[0] == color)
         return self._part(tuple(rank for _, rank in chosen), name)
 
     def rebuild(self, ranks: tuple[int, ...], name: str, timeout: float) -> NativeGroup:
-        _mpi.meet(self._comm.control, ranks, name, list(ranks), timeout)
+        _mpi.meet(self._comm.comm, ranks, name, list(ranks), timeout)
         return self._part(ranks, name)
 
     def _part(self, ranks: tuple[int, ...], name: str) -> NativeGroup:
-        return MpiGroup(_mpi.Communicator(self._comm.control, ranks, name), name, self._meet)
+        _free()
+        return MpiGroup(_mpi.Communicator(self._comm.comm, ranks, name), name, self._meet)
 
     def close(self, timeout: float) -> None:
         self._jobs.put(None)
@@ -470,7 +471,36 @@ class MpiGroup(NativeGroup):
         if thread is not None:
             thread.join(max(deadline - time.monotonic(), 0.0))
         self._is_over = True
-        _mpi.keep(self._told)
+        if thread is None or not thread.is_alive():
+            _leaving.append(self)
+        else:
+            _mpi.keep(self)
+        _free()
+
+    def free(self) -> bool:
+        """Free what it has if all ranks have closed it; return whether nothing is left to do."""
+        with self._hearing:
+            while (heard := self._comm.hear()) is not None:
+                self._take(*heard)
+            if self._failure is not None:
+                _mpi.keep(self)
+                return True
+            if len(self._closed) < len(self._peers) or not _mpi.are_sent(self._told):
+                return False
+            self._comm.free()
+        return True
+
+
+_leaving: Final[list[MpiGroup]] = []
+"""Groups that are closed here, and maybe not on all ranks."""
+_mpi.keep(_leaving)
+_freeing: Final = threading.Lock()
+
+
+def _free() -> None:
+    """Free the groups that all ranks have closed: no rank waits for that, or it might hang."""
+    with _freeing:
+        _leaving[:] = [group for group in _leaving if not group.free()]
 
 
 def _essence(step: CollectiveStep) -> bytes:
