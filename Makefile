@@ -58,6 +58,7 @@ test: $(VENV)/.test
 check: $(VENV)/.test
 	$(call run,pytest,$(PYTEST) -m check $(ARGS))
 	$(call run,free-threaded,$(BIN)/python tests/free_threaded.py)
+	$(call run,tinygrad,$(BIN)/python tests/tinygrad_0_12/run.py)
 
 # The tests, with SEEDS schedules of the software drivers instead of a dozen, SCHEDULES interleavings
 # of each case of the core, and 100 * SEEDS random programs in each mode of each backend; in JOBS

@@ -10,7 +10,7 @@ from tinygrad.dtype import dtypes
 from tinygrad.engine.jit import MultiGraphRunner
 from tinygrad.renderer import Renderer
 from tinygrad.renderer.cstyle import CUDARenderer
-from tinygrad.uop.ops import Ops, sym_infer
+from tinygrad.uop.ops import sym_infer
 
 import hal
 
@@ -66,35 +66,33 @@ class HALAllocator(LRUAllocator):
 class HALGraph(MultiGraphRunner):  # one recording for all devices, with slots for what varies
     def __init__(self, linear, input_uops=()):
         super().__init__(linear, input_uops)
-        self.dev, *self.others = dict.fromkeys(Device[b.device] for c in self.calls for b in c[2])
-        self.inputs = {}
+        self.main, *self.others = dict.fromkeys(Device[b.device] for c in self.calls for b in c[2])
+        inputs = {}
         for (n, _, bufs, _), replaced in zip(self.calls, self.uop_replace, strict=True):
-            self.inputs |= {bufs[position]: (index, n) for position, index in replaced}
-        slots = [(np.uint8, None, Device[buf.device].hal) for buf in self.inputs]
-        slots += ["scalar"] * len(self.vars) + ["grid"] * len(self.symbolic_dims)
-        with self.dev.hal.record(slots=slots, hazards="auto") as commands:
-            slots = iter(commands.slots)
-            inputs = dict(zip(self.inputs, slots, strict=False))
-            numbers = dict(zip(self.vars, slots, strict=False))
-            grids = dict(zip(self.symbolic_dims, slots, strict=True))
+            inputs |= {bufs[position]: (index, n) for position, index in replaced}
+        self.inputs = list(inputs.values())  # without the buffers, which may then be freed
+        kinds = {buf: (np.uint8, None, Device[buf.device].hal) for buf in inputs}
+        kinds |= dict.fromkeys(self.vars, "scalar") | dict.fromkeys(self.symbolic_dims, "grid")
+        with self.main.hal.record(slots=list(kinds.values()), hazards="auto") as commands:
+            slots = dict(zip(kinds, commands.slots, strict=True))
             for (_, ast, bufs, fixed), runtime in zip(self.calls, self.runtimes, strict=True):
-                args = [inputs.get(buf, buf._buf) for buf in bufs]
+                args = [slots.get(buf, buf._buf) for buf in bufs]
                 with commands.on(Device[bufs[0].device].hal):
-                    if ast.op is Ops.COPY:
+                    if runtime is None:
                         commands.copy(args[1], args[0], size=bufs[0].nbytes)
                         continue
-                    args += [(fixed | numbers)[var.expr] for var in ast.arg.vars]
+                    args += [(fixed | slots)[var.expr] for var in ast.arg.vars]
                     grid, block = tuple(ast.arg.global_size), ast.arg.local_size
-                    grid = grids.get(grid, grid)
+                    grid = slots.get(grid, grid)
                     commands.dispatch(runtime.kernel, grid=grid, block=block, args=args)
-        self.execute = functools.partial(self.dev.hal.queue.execute, commands)
+        self.execute = functools.partial(self.main.hal.queue.execute, commands)
 
     def __call__(self, input_uops, var_vals, wait=False):
-        bufs = [(input_uops[index].buffer, n) for index, n in self.inputs.values()]
+        bufs = [(input_uops[index].buffer, n) for index, n in self.inputs]
         bindings = [(buf.bufs[n] if isinstance(buf, MultiBuffer) else buf)._buf for buf, n in bufs]
         bindings += [var_vals[name] for name in self.vars]
         bindings += [tuple(sym_infer(n, var_vals) for n in dim) for dim in self.symbolic_dims]
-        return self.dev.run(wait, self.others, self.execute, bindings=bindings)
+        return self.main.run(wait, self.others, self.execute, bindings=bindings)
 
 
 class HALDevice(Compiled):
