@@ -15,7 +15,7 @@ from hal._transfers.transfers import SMALL
 from hal.errors import ArgumentTypeError, ClosedError, InvalidArgumentError, OperationError
 from hal_conformance.calls import Holds
 
-ARGUMENTS = Counter({"Buffer.numpy": 1, "check_buffer": 1, "storage_of": 1})
+ARGUMENTS = Counter({"Buffer.numpy": 1, "check_buffer": 1})
 """What is left in Python of a blocking read: its arguments."""
 
 

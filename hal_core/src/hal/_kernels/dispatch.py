@@ -11,7 +11,7 @@ from hal._kernels.executable import Kernel
 from hal._kernels.indirect import COUNTS_ALIGNMENT, COUNTS_SIZE, run_on_host
 from hal._kernels.launch_shape import check_block, check_grid
 from hal._memory import peers
-from hal._memory.access import check_buffer, late_address, storage_of
+from hal._memory.access import check_buffer, late_address
 from hal._memory.core import DeviceCore
 from hal._memory.extent import Extent
 from hal._memory.storage import Storage
@@ -45,8 +45,9 @@ class _Buffers:
             return None
         device, signature = self._device, self._kernel._signature
         need = DISPATCH | (READ if parameter in signature.constants else WRITE)
-        storage = storage_of(device, argument, need)
-        if storage is None:  # words are formatted only on failure
+        storage, denied = argument._storage, argument._denied & need
+        if storage is None or argument._device is not device or device._closed or denied:
+            # Words are formatted only here.
             what = f"{self._kernel.name}: argument {parameter!r}"
             storage = check_buffer(device, argument, what, need)
         self.used.append(storage)
@@ -121,7 +122,8 @@ def check_launch(
     where: str = "queue",
 ) -> tuple[tuple[int, int, int] | None, tuple[int, int, int], int, ParameterBlock]:
     """Return the grid (None if it is in memory), the block, the shared memory and the arguments."""
-    check_kernel(kernel)
+    if type(kernel) is not Kernel:
+        check_kernel(kernel)
     if kernel._device is not device:
         raise InvalidArgumentError(
             f"dispatch: kernel {kernel.name!r} was loaded on {kernel.device._name}, and this "

@@ -25,18 +25,10 @@ def check_buffer(
         raise ArgumentTypeError(message)
     if buffer._device is not device:
         return peers.check_guest(device, buffer, what, need, where)
-    storage = storage_of(device, buffer, need)
-    if storage is None:
+    storage = buffer._storage
+    if storage is None or device._closed or buffer._denied & need:
         buffer._live()
         raise InvalidArgumentError(explain_refusal(what, buffer._denied & need))
-    return storage
-
-
-def storage_of(device: DeviceCore, buffer: Extent, need: int) -> Storage | None:
-    """Return the storage of an open buffer of `device` that may be used so; None for others."""
-    storage = buffer._storage
-    if buffer._device is not device or device._closed or buffer._denied & need:
-        return None
     return storage
 
 

@@ -23,7 +23,8 @@ class Replay(CallSequence):
     __slots__ = ("_done", "visits")
 
     def __init__(self, count: int) -> None:
-        super().__init__(count)
+        self.left = count  # not by super(), which costs more than all of this
+        self.is_starved = False
         self._done = 0
         self.visits: tuple[Visit, ...] = ()  # to memory of other devices, see `hal._memory.peers`
 
@@ -35,7 +36,7 @@ class Replay(CallSequence):
         """Make the next native calls, at most `most`, and return their number."""
         for visit in self.visits:
             visit.begin()
-        count = min(self.left, most)
+        count = self.left if self.left < most else most  # noqa: FURB136 - a call costs more
         self.replay(operation._queue._stream, self._done, self._done + count)
         self._done += count
         self.left -= count
