@@ -20,11 +20,9 @@ def check_index(value: object, what: str) -> int:
 
 def check_range(whole: int, offset: object, size: object, what: str) -> tuple[int, int]:
     """Return an offset and a size inside a buffer of `whole` bytes; None means all that follows."""
-    start: int
-    if type(offset) is int and offset >= 0:
-        start = offset  # fast path
-    else:
-        start = check_index(offset, f"{what}: the offset")
+    if size is None and type(offset) is int and 0 <= offset <= whole:
+        return offset, whole - offset  # fast path
+    start = check_index(offset, f"{what}: the offset")
     length = whole - start if size is None else check_index(size, f"{what}: the size")
     if start > whole or length > whole - start:
         asked = None if size is None else length

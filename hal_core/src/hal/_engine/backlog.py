@@ -105,11 +105,12 @@ def _resolve(operation: Operation, index: int, timeline: Timeline, value: int, w
 
 def _point(queue: StreamQueue, timeline: Timeline, value: int) -> Operation | None:
     """Return the smallest recorded point that the queue's stream can wait for; under the lock."""
-    points = timeline._points
-    for position in range(timeline._position(value), len(points)):
+    points, position = timeline._points, timeline._position(value)
+    while position < len(points):
         operation = points[position][1]
         if operation._queue._domain is queue._domain:
             return operation
+        position += 1
     return None
 
 

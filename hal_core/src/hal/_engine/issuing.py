@@ -56,19 +56,15 @@ def issue_from(first: Operation, step: CallStep, budget: int) -> int:
     return count
 
 
-def _issue(operation: Operation, step: CallStep, more: bool) -> Operation | None:  # noqa: FBT001 - internal, and positional for speed
+def _issue(operation: Operation, step: CallStep, more: bool) -> Operation | None:  # noqa: FBT001, PLR0912 - internal, and positional for speed
     """Make the native calls of a claimed operation and publish its signals.
 
     Holds the baton. Returns the next operation, claimed, if there is one
     and `more` are wanted; else releases the baton.
     """
     queue = operation._queue
-    native, stream = queue._native, queue._stream
-    waits, function, arguments = (
-        operation._stream_waits,
-        operation._function,
-        operation._arguments,
-    )
+    stream = queue._stream
+    waits, function = operation._stream_waits, operation._function
     shared = operation._shared
     event = None
     left = 0
@@ -78,7 +74,7 @@ def _issue(operation: Operation, step: CallStep, more: bool) -> Operation | None
     operation._is_begun = True
     try:
         if shared is None:
-            native.bind()
+            queue._native.bind()
         if waits:
             for point in waits:
                 # Seen only once the driver has taken the wait: it may refuse it.
@@ -86,17 +82,17 @@ def _issue(operation: Operation, step: CallStep, more: bool) -> Operation | None
                 queue._seen[point._queue._id] = point._sequence
             step.contexts = ()
         if function is None:
-            for placement in arguments:
+            for placement in operation._arguments:
                 placement.issue(operation, 0)
                 is_starved = placement.is_starved
         elif isinstance(function, CallSequence):
             room = queue._limit - (queue._launched - queue._retired)
-            made = function.issue(operation, max(room, 1))
+            made = function.issue(operation, room if room > 0 else 1)
             operation._launches = made + (len(waits) if waits else 0)
             left = function.left
             is_starved = function.is_starved
         else:
-            function(stream, *arguments)
+            function(stream, *operation._arguments)
         if shared is None and not is_starved:
             event = queue._context.events.take()
             queue._record(event.handle, stream)
@@ -106,7 +102,8 @@ def _issue(operation: Operation, step: CallStep, more: bool) -> Operation | None
         return _break_off(operation, event, failure, step, more)
     event = event or shared
     with timelines.lock:
-        _release_waits(operation)
+        if waits:
+            _release_waits(operation)
         if is_starved or event is None:
             _put_back(operation, STARVED, step)
             return None

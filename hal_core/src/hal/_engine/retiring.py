@@ -216,28 +216,21 @@ def _retire_through(operation: Operation, work: Work) -> Operation | None:
             if other._state != DONE and head._state == ISSUED:
                 finish(head, FAILED, other._error, work)
         if waited is None:
-            _retire_head(queue, head, garbage, work)
+            # The order of steps lets an interrupted call be repeated.
+            if head._state == ISSUED:  # else it has failed, as by a dependency or a lost device
+                finish(head, DONE, None, work)
+            garbage.append(head)
+            queue._retired = head._launched
+            if queue._backlog and queue._issuing is None:
+                work.append((ISSUE, queue))
+            head._retired = True  # before it leaves: `clear_head` does the rest after an interrupt
+            queue._ring.popleft()
+            head._event.release()
         elif waited._queue._context is not context:
             return waited
         else:
             stack.append(waited)
     return None
-
-
-def _retire_head(queue: StreamQueue, head: Operation, garbage: list[Operation], work: Work) -> None:
-    """Publish the end of the oldest operation and remove it from the ring; under the lock.
-
-    The order of steps lets an interrupted call be repeated.
-    """
-    if head._state == ISSUED:  # else it has failed, as by a dependency or a lost device
-        finish(head, DONE, None, work)
-    garbage.append(head)
-    queue._retired = head._launched
-    if queue._backlog and queue._issuing is None:
-        work.append((ISSUE, queue))
-    head._retired = True  # before it leaves: `clear_head` does the rest after an interrupt
-    queue._ring.popleft()
-    head._event.release()
 
 
 def _heed_error(operation: Operation, error: HalError, work: Work) -> None:

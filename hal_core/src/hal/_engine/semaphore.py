@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from hal.tickets import SemaphoreTicket
 
 
+_new = object.__new__
+
+
 class Semaphore(Timeline):
     """A 64-bit value that only rises; hosts and queues wait for it and signal it.
 
@@ -40,7 +43,12 @@ class Semaphore(Timeline):
 
         Raises `ArgumentTypeError` or `InvalidArgumentError` for anything else.
         """
-        return Timepoint(self, value)
+        timepoint = _new(Timepoint)  # without the frame of its `__init__`: this is a hot path
+        timepoint._semaphore = self
+        if type(value) is not int or not 0 <= value <= MAX_VALUE:
+            value = check_value(value)
+        timepoint._value = value
+        return timepoint
 
     def query(self) -> int:
         """Return the value; all work that it depends on has retired and is visible (S7).

@@ -237,7 +237,8 @@ class Timeline:
             return
         # An equal value goes through again: a Ctrl-C may have cut the first time short.
         self._value = value
-        self._reserved = max(self._reserved, value)  # a host's signal reserves as it raises
+        if self._reserved < value:  # noqa: PLR1730 - a call of max costs more than all of this
+            self._reserved = value  # a host's signal reserves as it raises
         points = self._points
         if points:
             if points[0][0] > value:
@@ -248,9 +249,9 @@ class Timeline:
                 del points[0]  # as in a chain, where they retire one by one
             else:
                 del points[: bisect_left(points, (value + 1,))]
-        if self._recorded:
+        if self._recorded is not None and self._recorded._keys:  # `__len__` is a frame more
             self._recorded.take(value, work)
-        if self._reached:
+        if self._reached is not None and self._reached._keys:
             self._reached.take(value, work)
 
     def _fail(self, error: BaseException, work: Work) -> None:
@@ -274,9 +275,9 @@ class Timeline:
                 insort(points, (value, operation))
         else:
             points.append((value, operation))
-        if self._recorded:
+        if self._recorded is not None and self._recorded._keys:
             self._recorded.take(value, work)
-        if self._reached and self._reached.any_up_to(value):
+        if self._reached is not None and self._reached.any_up_to(value):
             operation._want(work)
 
     def _covering(self, value: int) -> Operation | None:
@@ -353,9 +354,7 @@ class Timepoint:
             raise ArgumentTypeError(message)
         # A cast would be a call more for each timepoint.
         self._semaphore: Semaphore = semaphore  # type: ignore[assignment]
-        if type(value) is not int or not 0 <= value <= MAX_VALUE:
-            value = check_value(value)
-        self._value: int = value
+        self._value: int = check_value(value)
 
     @property
     def semaphore(self) -> Semaphore:

@@ -20,7 +20,6 @@ _Pairs: TypeAlias = tuple[Timepoint, ...]
 
 _NOTHING: Final = ()
 _WAITABLE: Final = (Timepoint, Submission)
-_SIGNALLABLE: Final = (Timepoint,)
 _SIGNALS: Final = "a signal list takes timepoints (semaphore.at(value))"
 
 
@@ -35,12 +34,13 @@ def check_lists(
     """
     if wait is _NOTHING and signal is _NOTHING:  # the defaults: there is one empty tuple
         return _NOTHING, _NOTHING
-    waits: CheckedWaits | None = _plain(wait, _WAITABLE)
-    if waits is None:
-        waits = distinct(wait_entries(wait))
-    signals: _Pairs | None = _plain(signal, _SIGNALLABLE)
-    if signals is None:
-        signals = check_signals(signal)
+    # Lists of one are on the hottest path.
+    waits: CheckedWaits = tuple(wait) if type(wait) is list else wait
+    if type(waits) is not tuple or len(waits) != 1 or type(waits[0]) not in _WAITABLE:
+        waits = _check_waits(waits)
+    signals: _Pairs = tuple(signal) if type(signal) is list else signal
+    if type(signals) is not tuple or len(signals) != 1 or type(signals[0]) is not Timepoint:
+        signals = check_signals(signals)
     for timepoint in signals:
         semaphore = timepoint._semaphore
         for each in waits:
@@ -57,25 +57,22 @@ def check_lists(
     return waits, signals
 
 
-def _plain(given: Any, kinds: tuple[type, ...]) -> tuple[Any, ...] | None:  # noqa: ANN401 - as users give them
-    """Return a list of at most two entries, of one of these kinds and distinct, as a tuple.
+def _check_waits(wait: Any) -> CheckedWaits:  # noqa: ANN401 - as users give them
+    """Return a wait list as a tuple of distinct entries; raise if it is malformed.
 
-    Returns None for any other: this is on the hottest path. Submissions stay as they are.
+    One or two submissions stay as they are: they need no semaphores.
     """
-    kind = type(given)
-    if kind is not tuple and kind is not list:
-        return (given,) if kind in kinds else () if given is None else None
-    entries = tuple(given)  # itself, if it is one
-    count = len(entries)
-    if count == 1:
-        return entries if type(entries[0]) in kinds else None
-    if not count:
-        return entries
-    one, other = entries[:2]
-    kind = type(one)
-    if count > 2 or kind not in kinds or type(other) is not kind or one is other:  # noqa: PLR2004
-        return None
-    return None if kind is Timepoint and one._semaphore is other._semaphore else entries
+    if wait is None:
+        return ()
+    if type(wait) in _WAITABLE:
+        return (wait,)
+    if type(wait) is tuple and len(wait) == 2:  # noqa: PLR2004 - common, too
+        one, other = wait
+        if type(one) is type(other) is Submission and one is not other:
+            return wait
+        if type(one) is type(other) is Timepoint and one._semaphore is not other._semaphore:
+            return wait
+    return distinct(wait_entries(wait))
 
 
 def check_signals(signal: Any) -> _Pairs:  # noqa: ANN401

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import struct
 from typing import Any, Final
 
 import numpy as np
@@ -15,14 +16,16 @@ NATIVE: Final = 4
 """The longest pattern of a native fill, in bytes; fills and copies make longer ones."""
 
 _WIDTHS: Final = frozenset({1, 2, 4, 8, 16})
+_word_of: Final = struct.Struct("<I").unpack
 
 
 def pattern_of(value: object, dtype: np.dtype[Any]) -> tuple[int, int]:
     """Return a fill's pattern as a number, and its width of 1, 2, 4, 8 or 16 bytes."""
     if type(value) is int and dtype == np.uint8 and 0 <= value < 256:  # noqa: PLR2004 - a byte
         return value, 1  # fast path for plain bytes
-    if type(value) is bytes and len(value) == 4:  # noqa: PLR2004 - the commonest; see below
-        return value[0] | value[1] << 8 | value[2] << 16 | value[3] << 24, 4
+    if type(value) is bytes and len(value) == NATIVE:  # the commonest; see below
+        (word,) = _word_of(value)
+        return word, NATIVE
     if isinstance(value, (bytes, bytearray)):
         pattern = bytes(value)
     elif isinstance(value, np.generic) and value.dtype.kind not in "OU":

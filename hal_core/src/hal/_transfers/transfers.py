@@ -71,11 +71,9 @@ def check_fill(
     """
     pattern, width = pattern_of(value, dtype)
     start, length = check_range(whole, offset, size, "fill")
-    if width == 1:
-        return start, length, pattern, width
     # Our allocations are aligned to more than any pattern; foreign memory may begin anywhere.
-    alignment = min(width, NATIVE)
-    if length & (width - 1) or (start | base) & (alignment - 1):
+    if (length | (start | base) & (NATIVE - 1)) & (width - 1):
+        alignment = min(width, NATIVE)
         raise InvalidArgumentError(
             f"fill: a pattern of {width} bytes needs an offset and a size that are multiples of "
             f"{alignment} and {width}; offset {start} and size {length} were given"
