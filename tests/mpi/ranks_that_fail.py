@@ -192,7 +192,7 @@ def other_send(case):
             return -1
         if is_data and case == "hang":
             data, _, kind, rank, _, *others = words
-            return receive(data, 0, kind, rank, _mpi._TELLING, *others)  # which nobody sends
+            return receive(data, 0, kind, rank, _mpi._MESSAGE - 1, *others)  # which nobody sends
         if is_data and not woken.is_set():
             MPI.COMM_WORLD.recv(source=0)
         status = send(*words)

@@ -421,6 +421,8 @@ class MpiGroup(NativeGroup):
         """Tell all, and let the thread leave what it waits for."""
         if self._is_over:
             return
+        if self._streams is not None:  # first: until then a rank may write to buffers here
+            self.is_left = self._streams.meeting.end()
         if isinstance(error, CollectiveError):
             self._fail(error)
             if not self._was_told:
@@ -440,8 +442,6 @@ class MpiGroup(NativeGroup):
                 )
         self._is_over = True
         _mpi.keep(self)
-        if self._streams is not None:
-            self.is_left = self._streams.meeting.end()
 
     # Other groups, and the end
 
