@@ -85,12 +85,14 @@ static PyMethodDef lock_methods[] = {
 PyTypeObject owned_lock_type = {
     PyVarObject_HEAD_INIT(NULL, 0).tp_name = "hal._speedups.OwnedLock",
     .tp_basicsize = sizeof(struct owned_lock),
-    .tp_flags = Py_TPFLAGS_DEFAULT,
+    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE,
     .tp_doc = PyDoc_STR("A lock that knows its owner, for `with`."),
     .tp_new = lock_new,
     .tp_dealloc = lock_dealloc,
     .tp_methods = lock_methods,
 };
+
+bool is_ours(PyObject *lock) { return PyObject_TypeCheck(lock, &owned_lock_type); }
 
 int use_lock(PyObject *lock) {
   Py_XSETREF(engine.lock, Py_NewRef(lock));
@@ -118,8 +120,7 @@ static bool has_stack(void) {
 
 static bool own(PyObject *lock) {
   struct owned_lock *self = (struct owned_lock *)lock;
-  if (Py_TYPE(lock) != &owned_lock_type) return false; /* that of a forked child, which refuses all */
-  if (self->owner) return false;
+  if (!is_ours(lock) || self->owner) return false;
   self->owner = PyThread_get_thread_ident();
   return true;
 }
@@ -140,7 +141,7 @@ bool enter_behind(PyObject *lock) { return lock ? own(engine.lock) : enter(); }
 
 bool enter_at_last(void) {
   struct owned_lock *self = (struct owned_lock *)engine.lock;
-  if (Py_TYPE(self) != &owned_lock_type) return false;
+  if (!is_ours(engine.lock)) return false;
   while (self->owner)
     if (!wait_for_bell(self)) return false;
   return enter();
@@ -249,6 +250,6 @@ bool is_locked(PyObject *lock) {
 
 bool is_owned(PyObject *lock) {
   static struct question question;
-  if (Py_TYPE(lock) == &owned_lock_type) return ((struct owned_lock *)lock)->owner == PyThread_get_thread_ident();
+  if (is_ours(lock)) return ((struct owned_lock *)lock)->owner == PyThread_get_thread_ident();
   return ask_lock(&question, lock, "_is_owned");
 }

@@ -184,7 +184,7 @@ enum answer wait_all_shortcut(PyObject *const *args, Py_ssize_t count, PyObject 
   PyObject *options[] = {engine.zero, Py_None};
   double seconds, asked, begun;
   if (count != 2 || !read_options(args + count, names, known, options, 2)) return NOT_MINE;
-  if (Py_TYPE(engine.lock) != &owned_lock_type) return NOT_MINE; /* a forked child refuses */
+  if (!is_ours(engine.lock)) return NOT_MINE;
   if (!are_timepoints(args[0]) || !read_seconds(args[1], INFINITY, &seconds)) return NOT_MINE;
   if (!read_seconds(options[0], INFINITY, &asked)) return NOT_MINE;
   if (!read_seconds(options[1], seconds_of(CLOCK_MONOTONIC), &begun)) return NOT_MINE;

@@ -220,6 +220,10 @@ void *pointer(PyObject *object, enum slot slot);
 
 /* ---- guard.c: the timeline lock ---- */
 
+/* Return whether a lock is an `OwnedLock`, or of Python 3.14's subclass (`hal._base.with_locks`). That of a forked child is
+ * neither: it refuses all. */
+bool is_ours(PyObject *lock);
+
 /* Take the timeline lock if nobody has it. */
 bool enter(void);
 

@@ -10,35 +10,43 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
+import sys
 import threading
 import time
 from collections.abc import Callable
 from typing import Any, Final, TypeVar
 
-from hal._base import speedups
+from hal._base import speedups, with_locks
 from hal._base.futex import Timespec
 from hal.errors import OperationError
 
-Lock = threading.Lock
+_IS_SAFE: Final = sys.version_info[:2] != (3, 14)
+"""Whether a ``with`` keeps the locks of `threading` whatever comes (`hal._base.with_locks`)."""
+
+Lock: Callable[[], Any] = threading.Lock if _IS_SAFE else with_locks.SafeLock
 """A lock, not re-entrant: ``acquire(blocking=True, timeout=-1)``, ``release()``, ``with``."""
 
-OwnedLock: Callable[[], Any] = threading.RLock
+OwnedLock: Callable[[], Any] = (
+    threading.RLock if _IS_SAFE else with_locks.safe_owned_lock(type(threading.RLock()))
+)
 """A lock for ``with`` that knows its owner.
 
 ``_is_owned()`` tells whether the calling thread holds it. Nobody takes one twice: see
 `hal._engine.steps.begin`.
 """
 
-LeafLock: Callable[[], Any] = (
-    threading.RLock if speedups.module is None else speedups.module.OwnedLock
-)
+LeafLock: Callable[[], Any] = OwnedLock
 """An `OwnedLock` that the C extension takes, too, and that nobody holds across a native call.
 
 A thread that waits for the extension's lock needs the interpreter lock to take it. An owner that
 released the interpreter lock in between, again and again, would starve the others.
 """
+if speedups.module is not None:
+    LeafLock = speedups.module.OwnedLock
+    if not _IS_SAFE:
+        LeafLock = with_locks.safe_owned_lock(LeafLock)
 
-Mark = threading.Lock
+Mark = Lock
 """A lock that marks where a thread is: held by ``with``; ``locked()`` tells the others.
 
 A type of its own, since no thread ever waits for one.
