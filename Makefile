@@ -25,7 +25,7 @@ JOBS ?= 1
 # One process for each processor that the tests may use.
 PYTEST := $(BIN)/python -m pytest -n auto --maxprocesses 8
 
-.PHONY: help demo test check soak bench coverage speedups wheel clean
+.PHONY: help demo test check check-own check-tinygrad soak bench coverage speedups wheel clean
 
 help:
 	@echo 'make demo      find the edges in a picture on the CPU backend (arguments: ARGS="--help")'
@@ -55,9 +55,13 @@ test: $(VENV)/.test
 	$(call run,import-linter,$(BIN)/lint-imports)
 	$(call run,pytest,$(PYTEST) -m "not check" $(ARGS))
 
-check: $(VENV)/.test
+check: check-own check-tinygrad
+
+check-own: $(VENV)/.test
 	$(call run,pytest,$(PYTEST) -m check $(ARGS))
 	$(call run,free-threaded,$(BIN)/python tests/free_threaded.py)
+
+check-tinygrad: $(VENV)/.test
 	$(call run,tinygrad,$(BIN)/python tests/tinygrad_0_12/run.py)
 
 # The tests, with SEEDS schedules of the software drivers instead of a dozen, SCHEDULES interleavings

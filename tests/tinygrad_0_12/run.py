@@ -2,8 +2,8 @@
 
 For `make check`, or by hand. It is the last release whose source distribution has these tests. pip
 fetches it, and PyTorch, to which the tests compare, into a folder below .venv. Where it cannot,
-this says so and succeeds, unless HAL_TINYGRAD=require. Arguments go to pytest; then what did not
-run is not compared with the table.
+this says so and succeeds. Arguments go to pytest; then what did not run is not compared with the
+table.
 """
 
 import importlib.util
@@ -128,7 +128,7 @@ def results():
 def main():
     if not set_up():
         say("SKIPPED: pip cannot fetch tinygrad 0.12.0's sources or PyTorch, as it says above")
-        return os.environ.get("HAL_TINYGRAD") == "require"
+        return 0
     compiler = clang()
     if sys.argv[1:]:
         return run([*FILES, *sys.argv[1:]], compiler)
