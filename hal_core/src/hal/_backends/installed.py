@@ -81,14 +81,16 @@ def _records() -> list[str] | None:
 def announced(record: str, group: str) -> Iterator[PluginEntry]:
     """Yield what one distribution announces in a group."""
     try:
-        with open(os.path.join(record, "entry_points.txt"), encoding="utf-8") as file:
-            lines = file.read().splitlines()
+        with open(f"{record}/entry_points.txt", "rb", 0) as file:
+            content = file.read()
     except (FileNotFoundError, NotADirectoryError, PermissionError):
         return
+    if group.encode() not in content:
+        return  # as most: they are not worth reading line by line
     distribution, _, rest = os.path.basename(record).rpartition(".")[0].partition("-")
     distribution, version = distribution.replace("_", "-"), rest.partition("-")[0]
     section = ""
-    for line in map(str.strip, lines):
+    for line in map(str.strip, content.decode().splitlines()):
         if line.startswith("["):
             section = line.strip("[]")
         elif section == group and not line.startswith("#"):
