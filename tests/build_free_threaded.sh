@@ -21,5 +21,6 @@ cd "$folder/source"
 ./configure --quiet --disable-gil --disable-test-modules OPT="-O1 -fwrapv" --prefix="$folder"
 make --quiet -j "$(nproc)"
 make --quiet install
-rm -rf "$folder/source" "$folder/source.tar.xz"
-"$folder/bin/python3.13t" -c 'import ctypes, ensurepip, ssl, venv, zlib'
+cd "$folder"
+rm -rf source source.tar.xz
+bin/python3.13t -c 'import ctypes, ensurepip, ssl, venv, zlib'
