@@ -26,25 +26,26 @@ _IS_SAFE: Final = sys.version_info[:2] != (3, 14)
 Lock: Callable[[], Any] = threading.Lock if _IS_SAFE else with_locks.SafeLock
 """A lock, not re-entrant: ``acquire(blocking=True, timeout=-1)``, ``release()``, ``with``."""
 
-OwnedLock: Callable[[], Any] = (
-    threading.RLock if _IS_SAFE else with_locks.safe_owned_lock(type(threading.RLock()))
-)
+
+def _fit(kind: type[Any]) -> type[Any]:
+    return kind if _IS_SAFE else with_locks.safe_owned_lock(kind)
+
+
+OwnedLock: Callable[[], Any] = _fit(type(threading.RLock()))
 """A lock for ``with`` that knows its owner.
 
 ``_is_owned()`` tells whether the calling thread holds it. Nobody takes one twice: see
 `hal._engine.steps.begin`.
 """
 
-LeafLock: Callable[[], Any] = OwnedLock
+LeafLock: Callable[[], Any] = (
+    OwnedLock if speedups.module is None else _fit(speedups.module.OwnedLock)
+)
 """An `OwnedLock` that the C extension takes, too, and that nobody holds across a native call.
 
 A thread that waits for the extension's lock needs the interpreter lock to take it. An owner that
 released the interpreter lock in between, again and again, would starve the others.
 """
-if speedups.module is not None:
-    LeafLock = speedups.module.OwnedLock
-    if not _IS_SAFE:
-        LeafLock = with_locks.safe_owned_lock(LeafLock)
 
 Mark = Lock
 """A lock that marks where a thread is: held by ``with``; ``locked()`` tells the others.

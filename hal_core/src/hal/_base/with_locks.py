@@ -19,6 +19,12 @@ from itertools import repeat, starmap
 from typing import Any
 
 
+def _enter(self: Any) -> bool:  # noqa: ANN401 - a method of both classes
+    for _ in self._taking:
+        return True
+    raise AssertionError
+
+
 class SafeLock:
     """A `threading.Lock` for such a ``with``."""
 
@@ -30,10 +36,7 @@ class SafeLock:
         self.__exit__ = lock.__exit__
         self._taking: Iterator[bool] = starmap(lock.acquire, repeat(()))
 
-    def __enter__(self) -> bool:
-        for is_taken in self._taking:
-            return is_taken
-        raise AssertionError
+    __enter__ = _enter
 
 
 def safe_owned_lock(kind: Any) -> type[Any]:  # noqa: ANN401 - a class known at run time
@@ -48,9 +51,6 @@ def safe_owned_lock(kind: Any) -> type[Any]:  # noqa: ANN401 - a class known at 
             # The lock refers to itself by it, and is left to the collector.
             self._taking: Iterator[bool] = starmap(super().__enter__, repeat(()))
 
-        def __enter__(self) -> bool:
-            for is_taken in self._taking:
-                return is_taken
-            raise AssertionError
+        __enter__ = _enter
 
     return SafeOwnedLock
