@@ -1,6 +1,8 @@
 """What breaks a call off is put right by whoever comes next, and by nobody else (O3, I5)."""
 
+import asyncio
 import gc
+import signal
 import sys
 import weakref
 
@@ -22,7 +24,7 @@ from hal.errors import (
 WORLD = """
     import contextlib, itertools, signal, sys, threading
     import hal
-    from core_harness import LIMIT, open_native, wait_until
+    from core_harness import LIMIT, Latch, open_native, wait_until
     from hal._engine.operation import DEFERRED
     from hal.errors import (
         ClosedError, DeadlineExceededError, HalError, InvalidArgumentError, ReentrantCallError
@@ -75,6 +77,13 @@ WORLD = """
             elif KIND in ("signal", "deferred"):
                 self.gate.signal(1)
             elif KIND == "wait":
+                self.fill(self.queue)
+                self.taken[-1].wait(LIMIT)
+            elif KIND == "asleep":
+                # The work runs until the wait has had the driver ring for it.
+                latch, notify = Latch(), self.probe.notify
+                self.probe.hold(latch)
+                self.probe.notify = lambda *call: (notify(*call), latch.open())
                 self.fill(self.queue)
                 self.taken[-1].wait(LIMIT)
             elif KIND == "backlog":
@@ -195,9 +204,11 @@ ALARMS = (
         raise SoftLimit("time limit")
 
     signal.signal(signal.SIGALRM, limit)
+    # How often an event is asked before the wait sleeps is a matter of time.
+    names = {"create_stream", "wait_event", "notify"} if KIND == "asleep" else None
     for number in itertools.count(1):
         world = World()
-        world.probe.fail_call(number, lambda: signal.raise_signal(signal.SIGALRM))
+        world.probe.fail_call(number, lambda: signal.raise_signal(signal.SIGALRM), names)
         raised = False
         try:
             world.act()
@@ -218,11 +229,45 @@ ALARMS = (
 )
 
 
-@pytest.mark.parametrize("kind", ["submit", "parts", "pending", "wait", "backlog"])
+@pytest.mark.parametrize("kind", ["submit", "parts", "pending", "wait", "asleep", "backlog"])
 def test_what_a_signal_handler_raises_is_the_users(run_script, kind):
     """O3: at every native call. It is raised where the user is, loses no device, and fails no
     operation that it did not interrupt."""
     assert_quiet(run_script(ALARMS, arguments=(kind,)))
+
+
+@pytest.mark.parametrize("kind", [TimeoutError, RuntimeError])
+def test_what_a_handler_raises_while_a_loop_is_told_is_the_users(kind):
+    """O3: it is raised by the call that told the loop, which is told all the same."""
+    semaphore, raised = hal.create_semaphore(), []
+
+    def limit(*_):
+        raise kind("time limit")
+
+    async def program():
+        loop = asyncio.get_running_loop()
+        tell = loop.call_soon_threadsafe
+
+        def interrupted(*call):
+            loop.call_soon_threadsafe = tell
+            signal.raise_signal(signal.SIGALRM)
+
+        task = asyncio.create_task(asyncio.wait_for(semaphore.reached(1), LIMIT))
+        while semaphore._reached is None:
+            await asyncio.sleep(0)
+        loop.call_soon_threadsafe = interrupted
+        try:
+            semaphore.signal(1)
+        except kind as error:
+            raised.append(error)
+        await task
+
+    before = signal.signal(signal.SIGALRM, limit)
+    try:
+        asyncio.run(program())
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    assert [str(error) for error in raised] == ["time limit"]
 
 
 HANDLERS = (

@@ -17,7 +17,7 @@ from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from hal._base import sync
-from hal._base.failures import fresh
+from hal._base.failures import fresh, is_users
 from hal._base.workers import report
 from hal._engine import progress, timelines, waiting
 from hal._engine.timelines import WAKE, Work
@@ -180,10 +180,11 @@ class _Waiter(Registration):
         """Have the loop resume the task, on any thread; no lock held."""
         try:
             self._tell()
-        except RuntimeError:
-            pass  # the loop is closed
-        except Exception as error:  # noqa: BLE001 - whatever a loop of the user's raises
-            report(self._tell, error)
+        except Exception as error:  # whatever a loop of the user's raises
+            if is_users(error):
+                raise  # the repair of the step tells the loop again (O3)
+            if not isinstance(error, RuntimeError):  # else the loop is closed
+                report(self._tell, error)
 
     def _notice(self, index: int, work: Work) -> None:  # noqa: ARG002 - one wait only
         work.append((WAKE, self))

@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from hal._base import sync
+from hal._base.failures import as_failure
 from hal._engine import timelines
 from hal._engine.events import EventRecorder
 from hal._engine.operation import Operation
@@ -83,7 +84,8 @@ class Notifier:
                     self._stream = native.create_stream()
                 self._events.wait_event(self._stream, event)
                 native.notify(self._stream, bell.function, bell.argument)
-        except Exception:  # noqa: BLE001 - whatever a plugin raises there
+        except Exception as error:  # noqa: BLE001 - whatever a plugin raises there
+            as_failure(error, "a notification was armed")  # raises what is the user's (O3)
             return False  # the thread that asks the event will see what is wrong with the device
         with timelines.lock:
             bells[bell] = sequence
