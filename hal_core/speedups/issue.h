@@ -154,6 +154,7 @@ void count_down(PyObject *thread);
 
 /* How long a waiter asks without a pause, as hal._engine.waiting has it. */
 #define POLL_SECONDS 100e-6
+#define ASK_SECONDS 1e-3
 
 /* Ask an operation's event until it is complete and retired, for so many seconds; `*late` is how long if that was in
  * vain. RAISED if a signal handler raises. */

@@ -23,7 +23,7 @@ enum {
   RECORDS = 16,       /* headers that are remembered */
   MOST_DATA = 16384,  /* bytes of an operation's data behind a header */
   ALL_DATA = 131072,  /* and behind those of all ranks: one of many ranks sends as few as its algorithm can */
-  MOST_ROOM = 1048576, /* bytes that another rank sends to be reduced: more cost the cache, fewer more turns */
+  MOST_ROOM = 524288, /* bytes that another rank sends to be reduced: more cost the cache, fewer more turns */
   ALL_ROOM = 4194304,  /* and all ranks together, but for LEAST_ROOM each */
   LEAST_ROOM = 16384,
   STATUS = 64,        /* bytes of a status, at least */

@@ -141,7 +141,7 @@ static enum answer ask_last(struct wait *self) {
   double left = self->end - seconds_of(CLOCK_MONOTONIC);
   PyObject *operation = operation_of(PyTuple_GET_ITEM(self->entries, self->count - 1));
   if (self->asked || !operation) return NOT_MINE;
-  return spin(operation, left < POLL_SECONDS ? left : POLL_SECONDS, &self->asked);
+  return spin(operation, left < ASK_SECONDS ? left : ASK_SECONDS, &self->asked);
 }
 
 static enum answer wait_here(struct wait *self) {

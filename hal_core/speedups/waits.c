@@ -54,6 +54,7 @@ enum answer at_shortcut(PyObject *const *args, Py_ssize_t count, PyObject *names
 }
 
 static const double nap_seconds = 10e-3;   /* how long a submission is asked, with naps between */
+static const double crowded_seconds = 50e-6; /* as hal._engine.waiting._CROWDED_SECONDS */
 static const double watch_seconds = 50e-6;  /* as hal._base.sync.Doorbell.spin */
 enum { EAGER_TURNS = 4 };
 
@@ -68,8 +69,8 @@ static void nap(double seconds) {
   nanosleep(&(struct timespec){.tv_nsec = (long)(seconds * 1e9)}, NULL);
 }
 
-/* After 100 microseconds there are naps between, where a driver's notification of a sleeping thread comes later
- * (130 to 300 microseconds on an H100); elsewhere it ends then. The interpreter lock is let go between two
+/* After a millisecond, or 100 microseconds where others want the processor, there are naps between, if a driver's
+ * notification of a sleeping thread comes later (130 to 300 microseconds on an H100); elsewhere it ends then. The interpreter lock is let go between two
  * questions, not while one is asked: then no other thread can destroy the event meanwhile. */
 enum answer spin(PyObject *operation, double seconds, double *late) {
   PyObject *queue = get(operation, Operation__queue);
@@ -77,7 +78,7 @@ enum answer spin(PyObject *operation, double seconds, double *late) {
   if (!is_none(queue, StreamQueue__leader)) return NOT_MINE; /* another thread asks for all */
   enum answer answer = NOT_MINE;
   Py_INCREF(operation);
-  double begun = 0, waited = 0;
+  double begun = 0, waited = 0, patience = ASK_SECONDS;
   for (int turn = 0;; turn++) {
     if (is_true(operation, Operation__retired)) {
       answer = TAKEN;
@@ -101,8 +102,9 @@ enum answer spin(PyObject *operation, double seconds, double *late) {
     if (!turn && !settle(get(operation, Operation__event))) break;
     double time = now();
     if (!turn) begun = time;
+    if (time - begun - waited > crowded_seconds) patience = POLL_SECONDS;
     waited = time - begun;
-    if (waited >= seconds || (waited >= POLL_SECONDS && !calls->query_stream)) {
+    if (waited >= seconds || (waited >= patience && !calls->query_stream)) {
       *late = waited > 0 ? waited : POLL_SECONDS;
       break;
     }
@@ -111,7 +113,7 @@ enum answer spin(PyObject *operation, double seconds, double *late) {
       break;
     }
     Py_BEGIN_ALLOW_THREADS
-    if (waited >= POLL_SECONDS) {
+    if (waited >= patience) {
       double left = seconds - waited, next = nap_after(waited);
       nap(next < left ? next : left);
     } else if (turn >= EAGER_TURNS || !calls->query_stream) {
@@ -282,8 +284,9 @@ enum answer wait_shortcut(PyObject *const *args, Py_ssize_t count, PyObject *nam
   if (!small_int(args[1], &value) || value < 0 || !is_none(timeline, Timeline__failure)) return NOT_MINE;
   if (number(timeline, Timeline__value) < value) {
     PyObject *operation = covering(timeline, value);
-    double late = 0, begun = now(), first = seconds < POLL_SECONDS ? seconds : POLL_SECONDS;
+    double late = 0, begun = now(), first = seconds < ASK_SECONDS ? seconds : ASK_SECONDS;
     if (operation && spin(operation, first, &late) == RAISED) return RAISED;
+    first = seconds < POLL_SECONDS ? seconds : POLL_SECONDS;
     if (!operation && Py_TYPE(timeline) == engine.Semaphore && watch(timeline, value, first)) late = POLL_SECONDS;
     if (late) return sleep_at_value(args, timeout, seconds, late, begun, result);
     if (!is_none(timeline, Timeline__failure) || number(timeline, Timeline__value) < value) return NOT_MINE;

@@ -21,6 +21,7 @@ import hal
 from hal._base import sync
 from hal._engine import progress, timelines, waiting
 from hal._engine.notifier import Notifier
+from hal._engine.steps import CallStep
 from hal.errors import (
     ArgumentTypeError,
     DeadlineExceededError,
@@ -142,9 +143,45 @@ def test_waiting_sleeps_s6(open_probe, latch):
     assert time.thread_time() - before < 0.1
     asked = probe.calls["query_event"]
     with pytest.raises(DeadlineExceededError):
-        waiting.wait_all([running._as_timepoint()], 0.3, asked=waiting.POLL_SECONDS)
-    # Some sixteen times in its first millisecond, once a slice of 0.1 seconds, and at the end
-    assert probe.calls["query_event"] - asked <= 25
+        waiting.wait_all([running._as_timepoint()], 0.3, asked=waiting._ASK_SECONDS)
+    # Once a slice of 0.1 seconds, and at the end
+    assert probe.calls["query_event"] - asked <= 9
+    latch.open()
+    running.wait(LIMIT)
+
+
+class Clock:
+    """A clock in the place of `hal._base.sync` that only pauses move."""
+
+    def __init__(self, turn):
+        self.turn, self.now, self.naps = turn, 0.0, []
+
+    def monotonic(self):
+        return self.now
+
+    def yield_thread(self):
+        self.now += self.turn
+
+    def nap(self, seconds):
+        self.naps.append(seconds)
+        self.now += seconds
+
+
+@pytest.mark.parametrize(("turn", "most"), [(2e-6, 0), (100e-6, 50)])
+def test_a_waiter_naps_only_where_others_want_the_processor_s6(
+    open_probe, latch, monkeypatch, turn, most
+):
+    """S6: in its first millisecond it asks without a pause, unless its turns take long."""
+    device, probe = open_probe()
+    probe.hold(latch)
+    running = device.queue.fill(device.allocate(16), 1)
+    asked, clock = probe.calls["query_event"], Clock(turn)
+    with monkeypatch.context() as patch:
+        patch.setattr(waiting, "sync", clock)
+        waiting._ask_until((running,), CallStep(), 0.0, waiting._ASK_SECONDS, None)
+    asked = probe.calls["query_event"] - asked
+    assert bool(clock.naps) == bool(most)
+    assert asked <= most if most else asked > 100
     latch.open()
     running.wait(LIMIT)
 

@@ -234,7 +234,7 @@ def _load(patches, track, lines, package, root, extra):
     wait = modules.get(prefix + "_engine.waiting")
     if wait is not None:
         # A poll after a nap is a poll as any other, and dozens of them are as many schedules.
-        wait._NAP_SECONDS = wait.POLL_SECONDS
+        wait._ASK_SECONDS = wait.POLL_SECONDS
         # One that asks before it registers asks once, so that what comes after is tried too.
         assert callable(wait._limit)  # else nothing would be replaced
         wait._limit = lambda _: 0.0

@@ -37,7 +37,7 @@ from hal.errors import DeadlineExceededError
 Entries: TypeAlias = Sequence[Timepoint]
 
 POLL_SECONDS: Final = 100e-6
-"""How long it asks without a pause: about the cost of a wake-up."""
+"""How long it asks without a pause, whoever else wants the processor: the cost of a wake-up."""
 
 _EAGER_TURNS: Final = 4
 """How often it asks before it yields the processor in between: enough for short work.
@@ -45,8 +45,15 @@ _EAGER_TURNS: Final = 4
 A driver's call releases the interpreter lock by itself.
 """
 
-_NAP_SECONDS: Final = 1e-3
-"""How long a waiter asks and naps before it sleeps: from then on it is to cost next to nothing."""
+_ASK_SECONDS: Final = 1e-3
+"""How long a waiter asks before it sleeps: from then on it is to cost next to nothing."""
+
+_CROWDED_SECONDS: Final = 50e-6
+"""Between two questions: others have had the processor or the interpreter lock.
+
+A waiter that asks on would keep from running what it waits for; so it naps between two questions.
+Where nobody else wants the processor a nap would only be late, by as much as a wake-up takes.
+"""
 
 _NAP_PART: Final = 1 / 16
 """The length of a nap, as part of the wait so far; it is late by half of that on average."""
@@ -100,6 +107,7 @@ def _ask_until(
     answer: Answer = False
     turns = 0
     begun = 0.0
+    is_crowded = False
     step.calm = True  # no engine state in its hands: a signal handler may call anything
     while True:
         for operation in points:
@@ -109,14 +117,15 @@ def _ask_until(
                 break
         if ended is not None or (waiter is not None and waiter.looks_changed()):
             break
-        now = sync.monotonic()
+        now, last = sync.monotonic(), waited
         if not turns:
             begun = now - waited
         waited = now - begun
+        is_crowded = is_crowded or waited - last > _CROWDED_SECONDS
         if waited >= seconds:
             break
         turns += 1
-        if waited >= POLL_SECONDS:
+        if is_crowded and waited >= POLL_SECONDS:
             sync.nap(min(waited * _NAP_PART, seconds - waited))
         elif turns > _EAGER_TURNS:
             sync.yield_thread()
@@ -277,9 +286,9 @@ class HostWaiter:
             if is_late or self._index is not None or self._failure is not None:
                 break
             if self._points:
-                seconds = min(_NAP_SECONDS, self._asked + self._remaining())
+                seconds = min(_ASK_SECONDS, self._asked + self._remaining())
                 if not _ask_until(self._points, step, self._asked, seconds, self):
-                    self._asked = _NAP_SECONDS
+                    self._asked = _ASK_SECONDS
                 to_check = False  # not for each poll: it looks at every entry
                 continue
             to_check = True
@@ -340,7 +349,7 @@ class HostWaiter:
                 if not self._has_failed():
                     self._index = index
                 return
-        if self._asked < _NAP_SECONDS and may_sleep:
+        if self._asked < _ASK_SECONDS and may_sleep:
             self._points = self._points_to_ask()
             if self._points:
                 step.contexts = tuple({each._queue._context for each in self._points})
