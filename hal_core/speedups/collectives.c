@@ -164,7 +164,7 @@ static enum answer enter_turn(PyObject *const *args, PyObject *record, const str
   /* An interrupt may have ended the call once the operation was lined up. */
   if (self.launch && get(self.launch, GroupLaunch_turn) &&
       (!is_none(group, Group__broken) || PySet_Contains(engine.watched, group) != 1) &&
-      leave_to_python(engine.settle, group, self.launch) != TAKEN)
+      call_for_sure(engine.settle, group, self.launch, NULL) != TAKEN)
     answer = RAISED;
   if (answer == NOT_MINE) PyErr_Clear();
   if (answer == RAISED) Py_CLEAR(*result);

@@ -149,12 +149,12 @@ bool enter_at_last(void) {
 
 void leave(void) { leave_lock(engine.lock); }
 
-enum answer leave_to_python(PyObject *function, PyObject *first, PyObject *second) {
+enum answer call_for_sure(PyObject *function, PyObject *first, PyObject *second, PyObject *third) {
   enum { TRIES = 8 }; /* no loop without end: a signal's handler may raise each time */
   PyObject *type, *error, *trace;
   PyErr_Fetch(&type, &error, &trace);
   for (int i = 0; i < TRIES; i++) {
-    PyObject *done = PyObject_CallFunctionObjArgs(function, first, second, NULL);
+    PyObject *done = PyObject_CallFunctionObjArgs(function, first, second, third, NULL);
     if (done) {
       Py_DECREF(done);
       break;
@@ -168,6 +168,10 @@ enum answer leave_to_python(PyObject *function, PyObject *first, PyObject *secon
   if (!type) return TAKEN;
   PyErr_Restore(type, error, trace);
   return RAISED;
+}
+
+enum answer leave_to_python(PyObject *step, PyObject *first, PyObject *second) {
+  return call_for_sure(engine.act, step, first, second ? second : Py_None);
 }
 
 void drop_all(struct drops *drops) {

@@ -484,7 +484,7 @@ static void release_baton(struct issue *self) {
   put(self->queue, StreamQueue__issuing, Py_NewRef(Py_None));
   PyObject *first = entry_of(get(self->queue, StreamQueue__backlog), 0);
   if (!first || is_held_back(first)) return;
-  self->rest = engine.pump; /* others have come meanwhile, and left theirs to this thread */
+  self->rest = engine.issue_ready; /* others have come meanwhile, and left theirs to this thread */
   self->rest_of = self->queue;
 }
 
@@ -561,7 +561,7 @@ enum answer issue(struct issue *self, const struct native_call *call, struct dro
   } else if (self->lets_go) {
     bool is_claimed = self->is_pending && get(self->operation, Operation__state) == engine.issuing;
     if (is_claimed) answer = TAKEN;
-    self->rest = is_claimed ? engine.complete_issue : engine.retract;
+    self->rest = is_claimed ? engine.complete_issue : engine.take_back;
     self->rest_of = self->operation;
   }
   if (!is_recorded) release_event(self->context, event);

@@ -130,7 +130,7 @@ static enum answer go_through(struct releases *all, PyObject *queue) {
     answer = issue_pending(all, first, NULL, 0, &has_more);
     Py_DECREF(first);
   }
-  return has_more || answer == NOT_MINE ? leave_to_python(engine.pump, queue, NULL) : answer;
+  return has_more || answer == NOT_MINE ? leave_to_python(engine.issue_ready, queue, NULL) : answer;
 }
 
 /* Release the next operation of the last timeline. NOT_MINE if that is not the plain case; `*is_over` if there is none. */
@@ -155,7 +155,7 @@ static enum answer release_one(struct releases *all, bool *is_over) {
   bool has_more = false;
   enum answer answer = issue_pending(all, operation, timeline, value, &has_more);
   PyObject *queue = get(operation, Operation__queue);
-  if (has_more) answer = answer == TAKEN ? go_through(all, queue) : leave_to_python(engine.pump, queue, NULL);
+  if (has_more) answer = answer == TAKEN ? go_through(all, queue) : leave_to_python(engine.issue_ready, queue, NULL);
   Py_DECREF(operation);
   return answer;
 }
@@ -163,7 +163,7 @@ static enum answer release_one(struct releases *all, bool *is_over) {
 /* Release what there is, up to the budget, unless an exception is set; the progress thread does the rest. */
 static enum answer release_all(struct releases *self, enum answer answer) {
   while (self->count) {
-    PyObject *rest = engine.release_later;
+    PyObject *rest = engine.release_some;
     bool is_over = true;
     int last = self->count - 1;
     if (self->budget > 0 && answer == TAKEN) {
@@ -175,7 +175,8 @@ static enum answer release_all(struct releases *self, enum answer answer) {
     /* It may have added others, which are behind it. */
     PyObject *timeline = self->all[last].timeline, *value = PyLong_FromLongLong(self->all[last].value);
     self->all[last] = self->all[--self->count];
-    if (rest) answer = leave_to_python(rest, timeline, value);
+    PyObject *how = rest == engine.release_some ? engine.put_last : engine.act;
+    if (rest) answer = call_for_sure(how, rest, timeline, value);
     Py_DECREF(timeline);
     Py_XDECREF(value);
   }

@@ -120,7 +120,8 @@ static enum answer sleep_until_told(const struct wait *self) {
 
 /* Register, sleep, and leave no registration behind. */
 static enum answer sleep_for_news(struct wait *self) {
-  PyObject *mended = PyObject_CallNoArgs(engine.mend);
+  /* Whatever a step does, it first repairs what this thread has left broken. */
+  PyObject *mended = PyObject_CallFunctionObjArgs(engine.act, engine.nothing, Py_None, Py_None, NULL);
   Py_XDECREF(mended);
   enum answer answer = mended && prepare(self) ? register_all(self) : RAISED;
   if (answer == TAKEN) answer = sleep_until_told(self);

@@ -60,14 +60,15 @@ extern struct engine {
   CLASSES(CLASS_FIELD)
   PyObject *lock;                                         /* the timeline lock */
   PyObject *complete_issue; /* Python: records the missing event, and publishes */
-  PyObject *retract;        /* Python: takes back a claim */
+  PyObject *take_back;      /* Python: takes back a claim */
   PyObject *go_on;          /* Python: makes the rest of a recording's calls */
   PyObject *harvest_some;                                 /* Python: retires what C cannot */
-  PyObject *pump;                                         /* Python: issues what is ready */
-  PyObject *release_again, *release_later; /* Python: release those that wait, here or later */
+  PyObject *issue_ready;                                  /* Python: issues what is ready */
+  PyObject *release_again, *release_some; /* Python: release those that wait, here or later */
   PyObject *want;                          /* Python: has an operation retired as it ends */
   PyObject *sleep, *wait_all;              /* Python: wait for what was watched or asked in vain */
-  PyObject *mend, *leave;                  /* Python: repairs what has broken off; takes a thread's registrations back */
+  PyObject *leave;                         /* Python: takes a thread's registrations back */
+  PyObject *act, *put_last, *nothing;      /* Python: call a step's function, at once or later; one that does nothing */
   PyObject *bells;                         /* a list of doorbells that nobody sleeps at */
   PyObject *heappop, *heappush;
   PyObject *prepare, *settle; /* Python: records an operation of a group; watches over one */
@@ -245,8 +246,11 @@ bool is_owned(PyObject *lock);
 
 /* Call the engine for what is left to do, again if an interrupt ends the call, a few times: nobody else would do it.
  * The engine keeps what it has begun, but not a call that ends as it begins. RAISED if it raised, or if an exception
- * was set before, which stays. No lock held. */
-enum answer leave_to_python(PyObject *function, PyObject *first, PyObject *second);
+ * was set before, which stays. No lock held. The third argument may be NULL. */
+enum answer call_for_sure(PyObject *function, PyObject *first, PyObject *second, PyObject *third);
+
+/* The same, for a function that `hal._engine.progress.act` calls with its step; the second object may be NULL. */
+enum answer leave_to_python(PyObject *step, PyObject *first, PyObject *second);
 
 /* Objects whose references are dropped once the lock is released. */
 enum { MOST_DROPS = 2048 };

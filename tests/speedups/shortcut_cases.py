@@ -18,8 +18,8 @@ import pytest
 from shortcut_harness import SOURCE, Calls, Interrupt, fill_at_once, main, warm
 
 import hal
-from hal._engine import timelines
-from hal._engine.submitting import harvest_some
+from hal._engine import progress, timelines
+from hal._engine.device_context import harvest_some
 from hal._engine.timelines import Timepoint
 from hal_conformance.calls import Holds
 
@@ -290,15 +290,15 @@ def case_methods_stay_methods(device):
 def case_an_interrupted_signal_releases_all_that_waits_o3(device):
     """The value is raised by then, and nobody else would release the rest."""
     buffer, beside = warm(device), device.create_queue()
-    for where, wide in (("release_again", b"12345678"), ("release_later", 1), ("pump_ready", 1)):
+    for where, wide in (("release_again", b"12345678"), ("put_last", 1), ("issue_ready", 1)):
         go, done = hal.create_semaphore(), hal.create_semaphore()
         waiting = [
             device.queue.fill(buffer, wide, wait=(go.at(1),)),
             beside.fill(buffer, 1, wait=(go.at(1),), signal=(done.at(1),)),
         ]
-        if where == "pump_ready":  # an operation that is ready behind one that waits
+        if where == "issue_ready":  # an operation that is ready behind one that waits
             waiting.append(device.queue.fill(buffer, b"12345678"))
-        if where == "release_later":
+        if where == "put_last":
             waiting += [device.queue.fill(buffer, 2, wait=(go.at(1),)) for _ in range(100)]
         # Twice in a row at one place; a stream may take less than the budget.
         with Interrupt(where, "release_again", times=2):
@@ -374,13 +374,13 @@ def case_calls_stay_behind_those_that_were_put_off_q2(device):
     made = []
 
     def handle(frame, event, _):
-        if event == "call" and frame.f_code.co_name == "_harvest_some" and not made:
+        if event == "call" and frame.f_code.co_name == "harvest_some" and not made:
             made.append(device.queue.fill(buffer, b"12345678", signal=(done.at(1),)))
             made.append(device.queue.fill(buffer, 7))
             done.signal(2)
 
     sys.setprofile(handle)
-    harvest_some(device.queue)
+    progress.act(harvest_some, device.queue, None)
     sys.setprofile(None)
     device.wait_idle(30)
     hal.wait_all(made, 30)

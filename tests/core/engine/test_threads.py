@@ -7,7 +7,7 @@ from core_harness import LIMIT, wait_until
 
 import hal
 from hal._base import sync
-from hal._base.workers import Dispatcher, Pool
+from hal._base.workers import Pool
 from hal._engine import progress as _progress
 from hal._engine.notifier import Notifier
 from hal._memory.settings import MemorySettings
@@ -28,7 +28,7 @@ def test_the_progress_thread_asks_soon_for_what_no_driver_will_tell_in_time(
     monkeypatch, states, seconds
 ):
     """It does not sleep long because of a refused notification, or one for later work."""
-    progress, bell = _progress._Progress("hal-progress"), sync.Doorbell()
+    progress, bell = _progress._Progress(), sync.Doorbell()
     progress._watched = dict.fromkeys(range(len(states)))
     monkeypatch.setattr(_progress, "harvest", lambda *_: None)
     monkeypatch.setattr(_progress, "serve", lambda queue, *_: states[queue])
@@ -40,10 +40,9 @@ def test_the_progress_thread_asks_soon_for_what_no_driver_will_tell_in_time(
 @pytest.fixture
 def threads(monkeypatch):
     """Helper threads of the test's own; count those that are started, and refuse more."""
-    for name in ("_pool", "workers"):
+    for name in ("_pool", "dispatcher", "workers"):
         mine = getattr(_progress, name)
         monkeypatch.setattr(_progress, name, Pool(mine._name, mine._limit))
-    monkeypatch.setattr(_progress, "dispatcher", Dispatcher("hal-dispatcher"))
     return Threads(monkeypatch)
 
 

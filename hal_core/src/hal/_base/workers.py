@@ -8,7 +8,6 @@ need one calls `start` first, which raises if none can be started.
 from __future__ import annotations
 
 import contextlib
-import functools
 import sys
 import traceback
 from collections import deque
@@ -24,75 +23,13 @@ _IDLE_SECONDS: Final = 30.0
 _LONG_SECONDS: Final = 3600.0  # how long a thread that stays sleeps at a time
 
 
-class Helper:
-    """A thread of ours that starts on first need, and sleeps at a doorbell until it is woken."""
-
-    def __init__(self, name: str) -> None:
-        self._name = name
-        self.renew()
-
-    def renew(self) -> None:
-        """Start over, without a thread."""
-        self._starting = sync.Lock()
-        self._bell: sync.Doorbell | None = None
-
-    def start(self) -> None:
-        """Start the thread unless it runs, or is being started. Raises `OperationError`."""
-        if self._bell is not None or self._starting.locked():
-            return  # it looks for work before it sleeps
-        with self._starting:
-            if self._bell is None:
-                bell = sync.Doorbell()
-                sync.start_thread(self._name, functools.partial(self._run, bell))
-                self._bell = bell  # only now: if the start failed, the next caller tries again
-                bell.ring()
-
-    def wake(self) -> None:
-        """Have the thread look for work. Never blocks, raises nothing; any thread, no lock held."""
-        bell = self._bell
-        if bell is not None:
-            bell.ring()
-            return
-        with contextlib.suppress(Exception):  # the next caller starts it
-            self.start()
-
-    def _is_mine(self, bell: sync.Doorbell) -> bool:
-        """Return whether the thread goes on; False if its start broke off and another one runs."""
-        return self._bell is None or self._bell is bell
-
-    def _run(self, bell: sync.Doorbell) -> None:
-        """Work as long as `_is_mine`; the whole life of the thread."""
-        raise NotImplementedError
-
-
-class Dispatcher(Helper):
-    """One thread that calls functions one after another, in the order they came."""
-
-    def renew(self) -> None:
-        """Start over, without a thread."""
-        super().renew()
-        self._calls: deque[tuple[Callable[..., object], tuple[Any, ...]]] = deque()
-
-    def append(self, function: Callable[..., object], *arguments: object) -> None:
-        """Append a call; takes no lock, so the caller may hold one. `wake` follows."""
-        self._calls.append((function, arguments))
-
-    def _run(self, bell: sync.Doorbell) -> None:
-        calls = self._calls
-        while self._is_mine(bell):
-            while calls:
-                function, arguments = calls.popleft()
-                _call(function, arguments)
-                del function, arguments
-            bell.wait(_LONG_SECONDS)
-
-
 class Pool:
     """A pool that calls functions side by side, each on a thread of its own while there are any.
 
     There are at most `limit` threads, and fewer where the system starts no
     more; a function that finds no idle thread waits for one. So the caller never
     blocks, and a function that blocks on a later one blocks for good once all threads do.
+    With a limit of 1 functions are called one after another, in the order they came.
     """
 
     def __init__(self, name: str, limit: int) -> None:
@@ -117,7 +54,15 @@ class Pool:
 
     def run(self, function: Callable[..., object], *arguments: object) -> None:
         """Have `function` called on a thread of the pool. Any thread, no lock held."""
+        self.append(function, *arguments)
+        self.wake()
+
+    def append(self, function: Callable[..., object], *arguments: object) -> None:
+        """Append a call; takes no lock, so the caller may hold one. `wake` follows."""
         self._tasks.append((function, arguments))
+
+    def wake(self) -> None:
+        """Have a thread look for calls. Raises nothing; any thread, no lock held."""
         if not self._lock._is_owned():  # else we interrupted the owner, which goes on with it
             self._serve()
 

@@ -64,11 +64,7 @@ class _DLTensor(ctypes.Structure):
 class _Managed(ctypes.Structure):
     """The target of a capsule named ``dltensor``."""
 
-    _fields_ = (
-        ("tensor", _DLTensor),
-        ("context", ctypes.c_void_p),
-        ("deleter", ctypes.c_void_p),
-    )
+    _fields_ = (("tensor", _DLTensor), ("context", ctypes.c_void_p), ("deleter", ctypes.c_void_p))
 
 
 class _Versioned(ctypes.Structure):

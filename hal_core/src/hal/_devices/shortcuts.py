@@ -23,30 +23,22 @@ from hal._commands.playback import Playback, go_on
 from hal._devices import queue
 from hal._devices.queue import Queue
 from hal._engine import progress, shared_semaphore, timelines, waiting
-from hal._engine.device_context import DeviceContext
+from hal._engine.device_context import DeviceContext, harvest_some
 from hal._engine.events import Event, EventPool
+from hal._engine.issuing import complete_issue, take_back
 from hal._engine.notifier import Notifier
 from hal._engine.operation import DONE, ISSUED, ISSUING, Operation
-from hal._engine.semaphore import Semaphore, release_again, release_later
+from hal._engine.semaphore import Semaphore, release_again, release_some
 from hal._engine.stream import StreamQueue
 from hal._engine.submission import Submission, sleep
-from hal._engine.submitting import HARVEST_MASK, complete, harvest_some, pump_ready, retract, want
+from hal._engine.submitting import HARVEST_MASK, issue_ready, want
 from hal._engine.timelines import Timeline, Timepoint, Waiters
 from hal._engine.waiting import HostWaiter
 from hal._kernels.executable import Kernel
 from hal._kernels.launch_shape import MAX_GRID
 from hal._memory import blocking
 from hal._memory.blocking import CopyStream
-from hal._memory.blocks import (
-    ALIGNMENT,
-    ASYNC,
-    CACHED,
-    GONE,
-    LARGE,
-    NO_BUCKET,
-    Block,
-    BlockLease,
-)
+from hal._memory.blocks import ALIGNMENT, ASYNC, CACHED, GONE, LARGE, NO_BUCKET, Block, BlockLease
 from hal._memory.books import Books
 from hal._memory.core import DeviceCore
 from hal._memory.driver_memory import DriverMemory
@@ -116,13 +108,13 @@ def install() -> None:
         *((np.dtype(np.int64), "q"), (np.dtype(np.uint64), "Q")),
     )
     functions = (
-        *(go_on, harvest_some, prepare, release_again, release_later, retract, sleep, want),
-        *(progress.mend, waiting.leave, waiting.wait_all),
+        *(complete_issue, harvest_some, issue_ready, release_again, release_some, take_back, want),
+        *(progress.act, progress.nothing, progress.put_last, waiting.leave, waiting.wait_all),
+        *(go_on, prepare, sleep),
     )
     parts = {
         **{each.__name__: each for each in (*functions, heapq.heappop, heapq.heappush)},
         "lock": timelines.lock,
-        "complete_issue": complete,
         "harvest_mask": HARVEST_MASK,
         "budget": progress.BUDGET,
         "chunk": CHUNK,
@@ -131,7 +123,6 @@ def install() -> None:
         "most_blocks": MAX_GRID[0],
         "most_blocks_yz": min(MAX_GRID[1:]),
         "bells": waiting.bells,
-        "pump": pump_ready,
         "put_off": progress.put_off_calls,
         "issued": ISSUED,
         "issuing": ISSUING,

@@ -104,17 +104,6 @@ class DeviceContext:
         message = f"{what} is closed; create another with hal.create_device or create_queue"
         raise ClosedError(message)
 
-    def harvest_some(self, step: CallStep, queue: StreamQueue) -> None:
-        """Retire what has completed on a queue and, in rotation, on one other."""
-        retiring.harvest(step, queue)
-        # A queue that nobody submits to any more would keep what its work used.
-        queues = self.queues
-        self._rotation += 1
-        if queues:
-            other = queues[self._rotation % len(queues)]
-            if other is not queue:
-                retiring.harvest(step, other)
-
     def harvest(self) -> None:
         """Retire what has completed on every queue."""
         progress.act(_harvest, self.queues, None)
@@ -174,7 +163,7 @@ class DeviceContext:
 
         The contexts that share its loss are lost, too.
         """
-        progress.act(_lose, self, keep(error))
+        progress.act(progress.change, lose, (self, keep(error)))
 
     def share_loss(self, other: DeviceContext) -> None:
         """Join two groups of contexts that are lost at once: this one's and the other's."""
@@ -336,6 +325,18 @@ class DeviceContext:
             self.lose(error)
 
 
+def harvest_some(step: CallStep, queue: StreamQueue, _: None = None) -> None:
+    """Retire what has completed on a queue and, in rotation, on one other of its device."""
+    retiring.harvest(step, queue)
+    # A queue that nobody submits to any more would keep what its work used.
+    context = queue._context
+    context._rotation += 1
+    if context.queues:
+        other = context.queues[context._rotation % len(context.queues)]
+        if other is not queue:
+            retiring.harvest(step, other)
+
+
 def _harvest(step: CallStep, queues: list[StreamQueue], _: None) -> None:
     for queue in queues:
         retiring.harvest(step, queue)
@@ -344,10 +345,6 @@ def _harvest(step: CallStep, queues: list[StreamQueue], _: None) -> None:
 def _feed(step: CallStep, context: DeviceContext, _: None) -> None:
     with timelines.lock:
         context.feed_some(step.work)
-
-
-def _lose(step: CallStep, context: DeviceContext, error: BaseException) -> None:
-    step.work.append((CHANGE, (lose, context, error)))
 
 
 def _share_loss(step: CallStep, context: DeviceContext, other: DeviceContext) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from hal._base import speedups
 from hal._engine import timelines
@@ -34,17 +34,8 @@ begin a frame, in which a Ctrl-C could be raised.
 """
 
 
-class EventRecorder(Protocol):
-    """An object that records and awaits events: a `NativeDevice` or its substitute."""
-
-    def record_event(self, event: int, stream: int, /) -> None:
-        """As `NativeDevice.record_event`."""
-
-    def wait_event(self, stream: int, event: int, /) -> None:
-        """As `NativeDevice.wait_event`."""
-
-    def notify_event(self, event: int, function: int, argument: int, /) -> bool:
-        """As `NativeDevice.notify_event`."""
+EventRecorder: TypeAlias = NativeDevice | MemoryEvents
+"""An object that records and awaits events."""
 
 
 class Event:

@@ -300,11 +300,7 @@ def _record_adopted(stream: int, native: NativeDevice, handle: int, _owner: obje
 
 
 def notify(
-    queue: StreamQueue,
-    stream: object,
-    event: object,
-    wait: Waits,
-    timeout: SupportsFloat | None,
+    queue: StreamQueue, stream: object, event: object, wait: Waits, timeout: SupportsFloat | None
 ) -> Submission:
     """Order foreign work behind a queue; see `Queue.notify_external`."""
     _check_one(stream, event, "notify_external")

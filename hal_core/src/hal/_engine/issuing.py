@@ -15,16 +15,7 @@ from hal._engine import timelines
 from hal._engine.backlog import claim_next, go_on, look_again, reserve, unreserve
 from hal._engine.ending import abandon, finish, lose
 from hal._engine.events import Event
-from hal._engine.operation import (
-    DONE,
-    FAILED,
-    ISSUED,
-    ISSUING,
-    PARTLY,
-    STARVED,
-    Operation,
-    is_over,
-)
+from hal._engine.operation import DONE, FAILED, ISSUED, ISSUING, PARTLY, STARVED, Operation, is_over
 from hal._engine.payload import CallSequence
 from hal._engine.retiring import enter
 from hal._engine.steps import CallStep

@@ -19,7 +19,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from hal._base import speedups, sync
-from hal._base.workers import Dispatcher, Helper, Pool, report
+from hal._base.workers import Pool, report
 from hal._engine import steps, timelines
 from hal._engine.backlog import release
 from hal._engine.ending import disown, end_pending
@@ -64,7 +64,7 @@ NET_SECONDS: Final = 0.1
 _SHORT_SECONDS: Final = 0.001
 """Sleep while a notification for earlier work stands behind one for later work."""
 
-dispatcher = Dispatcher("hal-dispatcher")
+dispatcher = Pool("hal-dispatcher", 1)
 """Runs callbacks, in the order in which they are appended."""
 _pool = Pool("hal-host-call", MOST_CALLS)
 """Runs functions of the user's."""
@@ -104,7 +104,7 @@ def act(function: Callable[[CallStep, _A, _B], _T], first: _A, second: _B) -> _T
             # Another call makes them, as one that finds something left does: they have changes and
             # follow-ups of their own, which can break off like any call's.
             step.is_left = True
-            act(_nothing, None, None)
+            act(nothing, None, None)
     except BaseException:
         if step.is_open():
             # The list comes first: another thread repairs it, whatever happens to this one. Then it
@@ -112,9 +112,9 @@ def act(function: Callable[[CallStep, _A, _B], _T], first: _A, second: _B) -> _T
             # nothing.
             _broken.append(step)
             _progress.wake()
-            if function is not _nothing:
+            if function is not nothing:
                 with contextlib.suppress(Exception):
-                    act(_nothing, None, None)
+                    act(nothing, None, None)
         raise
     return result
 
@@ -140,13 +140,13 @@ def _do_later(step: CallStep) -> None:
         drain(step)
 
 
-def _nothing(_: CallStep, __: None, ___: None) -> None:
+def nothing(_: CallStep, __: None, ___: None) -> None:
     """Do nothing: `act` repairs broken steps by itself."""
 
 
-def mend() -> None:
-    """Repair what this thread has left broken, before C sleeps; raises as `act` does."""
-    act(_nothing, None, None)
+def change(step: CallStep, function: Callable[..., object], arguments: tuple[Any, Any]) -> None:
+    """Have the function make a change of two objects, under the lock."""
+    step.work.append((CHANGE, (function, *arguments)))
 
 
 def _put_right(broken: CallStep, step: CallStep) -> None:
@@ -306,14 +306,38 @@ def _retire(operation: Operation, step: CallStep) -> None:
         retire(operation, step)
 
 
-class _Progress(Helper):
-    """The progress thread; one per process."""
+class _Progress:
+    """The progress thread; one per process. It sleeps at a doorbell until it is woken."""
+
+    def __init__(self) -> None:
+        self.renew()
 
     def renew(self) -> None:
         """Start over, without a thread."""
-        super().renew()
+        self._starting = sync.Lock()
+        self._bell: sync.Doorbell | None = None
         self._inbox: deque[tuple[int, Any]] = deque()
         self._watched: dict[StreamQueue, None] = {}
+
+    def start(self) -> None:
+        """Start the thread unless it runs, or is being started. Raises `OperationError`."""
+        if self._bell is not None or self._starting.locked():
+            return  # it looks for work before it sleeps
+        with self._starting:
+            if self._bell is None:
+                bell = sync.Doorbell()
+                sync.start_thread("hal-progress", lambda: self._run(bell))
+                self._bell = bell  # only now: if the start failed, the next caller tries again
+                bell.ring()
+
+    def wake(self) -> None:
+        """Have the thread look for work. Never blocks, raises nothing; any thread, no lock held."""
+        bell = self._bell
+        if bell is not None:
+            bell.ring()
+            return
+        with contextlib.suppress(Exception):  # the next caller starts it
+            self.start()
 
     @property
     def is_asked(self) -> bool:
@@ -333,7 +357,7 @@ class _Progress(Helper):
 
     def _run(self, bell: sync.Doorbell) -> None:
         was_rung = True
-        while self._is_mine(bell):
+        while self._bell in {None, bell}:  # else its start broke off, and another thread runs
             try:
                 pause = act(self.turn, bell, was_rung)
             except Exception as error:  # noqa: BLE001 - it serves every device of the process
@@ -381,7 +405,7 @@ class _Progress(Helper):
                     _put_right(other, step)
 
 
-_progress = _Progress("hal-progress")
+_progress = _Progress()
 
 
 def act_or_put_off(function: Callable[[CallStep, _A, _B], object], first: _A, second: _B) -> None:

@@ -116,7 +116,7 @@ class Semaphore(Timeline):
         """
         if not isinstance(error, BaseException):
             raise ArgumentTypeError(f"fail() takes an exception, not {type(error).__name__}")
-        progress.act_or_put_off(_fail, self, twin(error))
+        progress.act_or_put_off(progress.change, Timeline._fail, (self, twin(error)))
 
     def share(self) -> SemaphoreTicket:
         """Return a ticket with which another process of the same user opens it (`Device.open`).
@@ -165,10 +165,7 @@ class Callback(Registration):
     __slots__ = ("_function",)
 
     def __init__(
-        self,
-        semaphore: Semaphore,
-        value: int,
-        function: Callable[[HalError | None], object],
+        self, semaphore: Semaphore, value: int, function: Callable[[HalError | None], object]
     ) -> None:
         super().__init__(semaphore, value)
         self._function: Callable[[HalError | None], object] | None = function
@@ -231,39 +228,22 @@ def _signal(step: CallStep, semaphore: Semaphore, value: int) -> None:
 
 def signal_again(semaphore: Semaphore, value: int) -> None:
     """Raise a semaphore to a value that another process has signalled."""
-    progress.act(_signal_again, semaphore, value)
+    progress.act(progress.change, Timeline._advance, (semaphore, value))
 
 
-def release_again(semaphore: Semaphore, value: int) -> None:
-    """Release the operations that wait for a value which C has raised or recorded."""
-    progress.act(_release_again, semaphore, value)
-
-
-def release_later(semaphore: Semaphore, value: int) -> None:
-    """Have the progress thread do as `release_again`: C has issued its share (Q1)."""
-    progress.put_last(_release_some, semaphore, value)
-
-
-def _release_some(step: CallStep, semaphore: Semaphore, value: int) -> None:
-    """Have C issue some more; on the progress thread, so other work comes in between."""
+def release_some(step: CallStep, semaphore: Semaphore, value: int) -> None:
+    """Have C issue some more; on the progress thread, so other work comes in between (Q1)."""
     assert speedups.module is not None  # noqa: S101 - for the type checker
     step.calm = True  # C may call the engine
     speedups.module.release(semaphore, value)
     step.calm = False
 
 
-def _release_again(step: CallStep, semaphore: Semaphore, value: int) -> None:
+def release_again(step: CallStep, semaphore: Semaphore, value: int) -> None:
+    """Release the operations that wait for a value which C has raised or recorded."""
     step.work.append((timelines.CHANGE, (_release, semaphore, value)))
 
 
 def _release(semaphore: Semaphore, value: int, work: Work) -> None:
     if semaphore._recorded:
         semaphore._recorded.take(value, work)
-
-
-def _signal_again(step: CallStep, semaphore: Semaphore, value: int) -> None:
-    step.work.append((timelines.CHANGE, (Timeline._advance, semaphore, value)))
-
-
-def _fail(step: CallStep, semaphore: Semaphore, error: BaseException) -> None:
-    step.work.append((timelines.CHANGE, (Timeline._fail, semaphore, error)))

@@ -16,9 +16,10 @@ from typing import Any, Final
 
 from hal._engine import progress, timelines
 from hal._engine.backlog import CheckedWaits, claim, has_room, not_above, stand_in_line
+from hal._engine.device_context import harvest_some
 from hal._engine.ending import end, end_pending
 from hal._engine.fence import Waits
-from hal._engine.issuing import complete_issue, issue_from, take_back
+from hal._engine.issuing import issue_from
 from hal._engine.operation import FAILED, PENDING
 from hal._engine.steps import CallStep
 from hal._engine.stream import StreamQueue
@@ -93,7 +94,7 @@ def _start(step: CallStep, operation: Submission, waits: CheckedWaits) -> None:
     if step.queue is not None:
         issue_from(operation, step, progress.BUDGET)
         if not queue._sequence & HARVEST_MASK:
-            context.harvest_some(step, queue)
+            harvest_some(step, queue)
 
 
 def submit_together(operations: tuple[Submission, ...], waits: tuple[CheckedWaits, ...]) -> None:
@@ -132,7 +133,7 @@ def _start_together(
         step.operation = None
     for queue in {operation._queue for operation in operations}:
         if not queue._sequence & HARVEST_MASK:
-            queue._context.harvest_some(step, queue)
+            harvest_some(step, queue)
 
 
 def _refuse_together(operations: tuple[Submission, ...]) -> None:
@@ -179,40 +180,12 @@ def _note(operation: Submission) -> None:
             provider.note(operation, operation._arguments)
 
 
-def harvest_some(queue: StreamQueue) -> None:
-    """Retire what has completed on a queue and one other, for submissions that C has issued."""
-    progress.act(_harvest_some, queue, None)
-
-
-def complete(operation: Submission) -> None:
-    """Complete an operation whose event C could not record, or which it could not publish."""
-    progress.act(complete_issue, operation, None)
-
-
-def retract(operation: Submission, reserved: tuple[int, ...]) -> None:
-    """Take back the claim of an operation that C could not issue, and which nobody knows."""
-    progress.act(take_back, operation, reserved)
-
-
-def want(operation: Submission) -> None:
-    """Have the progress thread retire an operation that C has issued as soon as it ends."""
-    progress.act(_want, operation, None)
-
-
-def pump_ready(queue: StreamQueue) -> None:
-    """Issue what is ready on a queue, behind an operation that C has issued."""
-    progress.act(issue_ready, queue, None)
-
-
 def issue_ready(step: CallStep, queue: StreamQueue, _: None) -> None:
     """Have the step issue what is ready on a queue."""
     step.work.append((timelines.ISSUE, queue))
 
 
-def _want(step: CallStep, operation: Submission, _: None) -> None:
+def want(step: CallStep, operation: Submission, _: None) -> None:
+    """Have the progress thread retire an operation that C has issued as soon as it ends."""
     with timelines.lock:
         operation._want(step.work)
-
-
-def _harvest_some(step: CallStep, queue: StreamQueue, _: None) -> None:
-    queue._context.harvest_some(step, queue)

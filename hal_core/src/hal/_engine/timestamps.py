@@ -12,12 +12,7 @@ from hal._engine import steps
 from hal._engine.device_context import DeviceContext
 from hal._engine.operation import DONE
 from hal._engine.submission import Submission
-from hal.errors import (
-    ArgumentTypeError,
-    ClosedError,
-    InvalidArgumentError,
-    UnimplementedError,
-)
+from hal.errors import ArgumentTypeError, ClosedError, InvalidArgumentError, UnimplementedError
 from hal.native import NativeDevice
 
 

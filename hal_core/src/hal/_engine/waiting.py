@@ -139,10 +139,7 @@ def _ask_until(
 
 
 def wait_all(
-    entries: Entries,
-    timeout: SupportsFloat | None,
-    asked: float = 0.0,
-    begun: float | None = None,
+    entries: Entries, timeout: SupportsFloat | None, asked: float = 0.0, begun: float | None = None
 ) -> None:
     """Block until all entries are reached; see `hal.wait_all`.
 
@@ -159,12 +156,8 @@ def wait_groups(groups: Sequence[Entries], timeout: SupportsFloat | None) -> int
     return HostWaiter(groups, 0.0).wait(None if timeout is None else as_seconds(timeout), None)
 
 
-def leave(waiter: HostWaiter) -> None:
+def leave(step: CallStep, waiter: HostWaiter, _: None) -> None:
     """Take back what a thread that slept in C has registered."""
-    progress.act(_leave, waiter, None)
-
-
-def _leave(step: CallStep, waiter: HostWaiter, _: None) -> None:
     step.waiter = waiter
     waiter.leave()
     step.waiter = None

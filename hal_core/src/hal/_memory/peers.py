@@ -25,11 +25,7 @@ from hal._memory.extent import Extent
 from hal._memory.replay import Replay
 from hal._memory.storage import Storage, lend
 from hal._memory.usage import DISPATCH, explain_refusal
-from hal.errors import (
-    ArgumentTypeError,
-    InvalidArgumentError,
-    UnimplementedError,
-)
+from hal.errors import ArgumentTypeError, InvalidArgumentError, UnimplementedError
 
 _FEATURE: Final = "peer_access"
 _NAP_SECONDS: Final = 0.001

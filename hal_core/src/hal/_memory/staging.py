@@ -23,13 +23,7 @@ from hal._base.failures import fresh
 from hal._engine import progress
 from hal._engine.device_context import DeviceContext
 from hal._memory.heap import Heap
-from hal.errors import (
-    ClosedError,
-    DeviceLostError,
-    HalError,
-    OperationError,
-    OutOfMemoryError,
-)
+from hal.errors import ClosedError, DeviceLostError, HalError, OperationError, OutOfMemoryError
 from hal.native import MemoryType
 
 Mover: TypeAlias = Callable[[memoryview, int], None]

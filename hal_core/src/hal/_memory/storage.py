@@ -38,16 +38,7 @@ _MANY_PARTS: Final = 64
 class Storage:
     """One use of a block of memory; it ends some time after the last reference has gone."""
 
-    __slots__ = (
-        "_heap",
-        "_lease",
-        "address",
-        "host_address",
-        "memory",
-        "parts",
-        "size",
-        "source",
-    )
+    __slots__ = ("_heap", "_lease", "address", "host_address", "memory", "parts", "size", "source")
 
     def __init__(self, heap: Heap, size: int, memory: MemoryType) -> None:
         self._lease: BlockLease | None = None

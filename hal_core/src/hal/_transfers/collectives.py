@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 import numpy as np
 
 from hal._base.failures import keep
-from hal._engine import ending, progress, timelines
+from hal._engine import ending, progress
 from hal._engine.operation import DONE
 from hal._engine.payload import Payload
 from hal._engine.submission import Submission
@@ -41,7 +41,6 @@ if TYPE_CHECKING:
 
     from hal._engine.backlog import CheckedWaits
     from hal._engine.fence import Waits
-    from hal._engine.steps import CallStep
     from hal._engine.stream import StreamQueue
     from hal._engine.timelines import Timepoint
     from hal._memory.core import DeviceCore
@@ -147,7 +146,7 @@ class GroupLaunch(Launch):
         self._storages = self._waits = self._signals = ()
 
     def fail(self, error: BaseException) -> None:
-        progress.act(_fail, self.submission, keep(error))
+        progress.act(progress.change, ending.fail, (self.submission, keep(error)))
 
     def memory(self) -> object:
         return self.submission._resources
@@ -161,11 +160,6 @@ def _on_stream(
     stream: int, run: Callable[..., object], launch: GroupLaunch, work: list[Collective]
 ) -> None:
     run(launch.queue._native.export_stream(stream), launch, work)
-
-
-def _fail(step: CallStep, submission: Submission, error: BaseException) -> None:
-    with timelines.lock:
-        step.work.append((timelines.CHANGE, (ending.fail, submission, error)))
 
 
 def enter(

@@ -44,11 +44,7 @@ def on_neither_side(source: DeviceCore, target: DeviceCore, where: str) -> Inval
 
 
 def copy(
-    device: DeviceCore,
-    source: Buffer,
-    target: Buffer,
-    offsets: tuple[object, object],
-    size: object,
+    device: DeviceCore, source: Buffer, target: Buffer, offsets: tuple[object, object], size: object
 ) -> tuple[Payload, bool]:
     """Check a copy from or to another device; like `hal._transfers.transfers.copy`."""
     owners = owner(device, source), owner(device, target)

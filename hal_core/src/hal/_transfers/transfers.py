@@ -127,11 +127,7 @@ def read(device: DeviceCore, buffer: Buffer, array: object, offset: object) -> t
 
 
 def copy(
-    device: DeviceCore,
-    source: Buffer,
-    target: Buffer,
-    offsets: tuple[object, object],
-    size: object,
+    device: DeviceCore, source: Buffer, target: Buffer, offsets: tuple[object, object], size: object
 ) -> tuple[Payload, bool]:
     """Check a copy; return its payload, and whether that is a host operation.
 
@@ -311,12 +307,7 @@ def _late(
 
 
 def _fill_in_parts(
-    stream: int,
-    address: int,
-    pattern: int,
-    width: int,
-    count: int,
-    function: Callable[..., object],
+    stream: int, address: int, pattern: int, width: int, count: int, function: Callable[..., object]
 ) -> None:
     part = CHUNK // width
     for start in range(0, count, part):
