@@ -7,10 +7,11 @@ import weakref
 
 import numpy as np
 import pytest
-from core_harness import LIMIT, Latch, Stall, collect_in_threads, wait_until
+from core_harness import LIMIT, Latch, Running, Stall, collect_in_threads, wait_until
 
 import hal
 from hal._buffers import alloca as _alloca
+from hal._engine import issuing, steps
 from hal._memory.settings import MemorySettings
 from hal._memory.storage import Storage
 from hal.errors import ClosedError, DeviceLostError, HalError, OperationError, OutOfMemoryError
@@ -222,6 +223,63 @@ def test_it_frees_in_the_order_of_the_queue_m3(open_probe, dropped):
     wait_until(lambda: device.statistics().allocations == 0)
     assert probe.calls["free_async"] == 1
     assert bool(streams.intersection(freed_on)) is not dropped
+
+
+@pytest.fixture
+def searched(open_probe, monkeypatch):
+    """An alloca in vain on a full device, whose search stays before it looks at other threads."""
+    device, _ = open_probe(settings=MemorySettings(memory_limit=SIZE))
+    held = device.queue.alloca(SIZE)
+    held.allocation.wait(LIMIT)
+    look, search = _alloca._may_come, Stall()
+    monkeypatch.setattr(_alloca, "_may_come", lambda *call: (search(), look(*call))[1])
+    buffer = device.create_queue().alloca(SIZE)
+    assert search.entered.wait(LIMIT)
+
+    def finish():
+        search.leave.set()
+        wait_until(lambda: not device._context.provider.is_posted)
+
+    yield device, buffer.allocation, finish
+    del held
+
+
+def test_a_search_relies_on_a_call_that_finds_no_memory_either_m3(searched, monkeypatch):
+    """M3: it is being issued, and is put back into line then: both allocas fail."""
+    device, first, finish_search = searched
+    issue, baton = issuing._issue, Stall()
+
+    def issue_slowly(operation, step, more):
+        after = issue(operation, step, more)
+        if not baton.entered.is_set():
+            baton()
+        return after
+
+    monkeypatch.setattr(issuing, "_issue", issue_slowly)
+    second = Running(device.create_queue().alloca, SIZE)
+    assert baton.entered.wait(LIMIT)
+    finish_search()
+    baton.leave.set()
+    for each in (first, second.result().allocation):
+        with pytest.raises(OutOfMemoryError):
+            each.wait(LIMIT)
+
+
+def test_a_search_relies_on_a_call_that_has_just_ended_m3(searched):
+    """M3: between its last look at who relies on it and its end, another thread may come."""
+    _, first, finish_search = searched
+
+    class Awaited(list):
+        def __bool__(self):
+            step.awaited = []
+            finish_search()
+            return False
+
+    step = steps.begin()
+    step.awaited = Awaited()
+    hal.create_semaphore().signal(1)
+    with pytest.raises(OutOfMemoryError):
+        first.wait(LIMIT)
 
 
 def test_a_part_made_while_another_thread_gives_back_m3(device):

@@ -283,13 +283,13 @@ def _is_working(queue: StreamQueue, work: Work) -> bool:
 def _is_busy(step: CallStep, operation: Operation) -> bool:
     """Return whether a call on another thread issues or ends operations; under the lock.
 
-    Its effects may give memory back, and have memory looked for again.
+    Its effects may give memory back. It has memory looked for again once it has made them, even
+    if they are that its own operation found none.
     """
-    queue = step.queue
-    if queue is not None and queue._context is operation._queue._context:
-        return True
+    # Before the look: the step, which holds no lock, looks for it when it has neither.
     step.awaited.append(operation)
-    if step.work:
+    queue = step.queue
+    if step.work or (queue is not None and queue._context is operation._queue._context):
         return True
     with contextlib.suppress(ValueError):  # it has just ended, and removed it
         step.awaited.remove(operation)

@@ -97,7 +97,7 @@ def act(function: Callable[[CallStep, _A, _B], _T], first: _A, second: _B) -> _T
                 _put_right(step, step)
             step.is_left = True
             result = function(step, first, second)
-            if step.work:
+            if step.work or step.awaited:
                 drain(step)
             step.is_left = False
         if step.later:
@@ -262,10 +262,12 @@ def _end_work(step: CallStep, budget: int) -> None:
                 context.epoch = object()  # a search for memory that was in vain is worth another
                 if context.starved:
                     hungry = context
-    if hungry is None and not step.awaited:
+    if hungry is None:
+        # Before the look: a search that finds work in the step relies on it (`MemorySearch`).
         work.clear()
-        step.calm = False
-        return
+        if not step.awaited:
+            step.calm = False
+            return
     # Follow-ups join the list before the others leave it: else a Ctrl-C would lose a waiter.
     count = len(work)
     step.calm = False

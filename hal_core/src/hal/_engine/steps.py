@@ -80,8 +80,8 @@ class CallStep:
         # signal handler may call anything
         self.calm = False
         self.inner: CallStep | None = None  # the step of such a call
-        # Operations whose search for memory is repeated when its work is done, which may give some
-        # back
+        # Operations whose search for memory is repeated when its work is done and its baton let go,
+        # which may give some back
         self.awaited: list[Operation] = []
         self.later: list[Later] = []  # calls that were put off to its end
 
@@ -93,6 +93,7 @@ class CallStep:
             or self.noted is not None
             or self.queue is not None
             or self.waiter is not None
+            or bool(self.awaited)
             or bool(self.later)
         )
 
