@@ -24,7 +24,7 @@ def main(backend: str, pool: str, programs: int) -> None:
         for seed in range(programs):
             choices = random.Random(seed)
             device.queue.fill(out, 0).wait(LIMIT)
-            device.trim()
+            settle(device, base)
             script = Script(queues, out, choices.randrange(256))
             try:
                 for _ in range(choices.randrange(4, LENGTH)):
@@ -35,7 +35,7 @@ def main(backend: str, pool: str, programs: int) -> None:
                 raise
             script.close()
             del script
-            settle(device, base)
+        settle(device, base)
         device.wait_idle(LIMIT)
     print("done")
 

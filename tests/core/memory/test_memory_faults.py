@@ -87,5 +87,5 @@ def test_programs_on_a_device_that_has_no_more_m3(open_probe, native):
     probe.room = short.TOTAL
     for seed in range(40):
         run(device, queues, out, seed)
-        device.trim()
+        short.settle(device, 1)
     assert probe.violations == []

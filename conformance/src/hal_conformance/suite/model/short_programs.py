@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import time
 from typing import Any, Final
@@ -193,12 +194,15 @@ class Script:
 
 
 def settle(device: hal.Device, allocations: int) -> None:
-    """Wait until no more than so many allocations are left.
+    """Wait until no more than so many allocations are left, and free all memory that is unused.
 
-    Any thread may be the last to let go of what has ended, and the next program's room
-    depends on it.
+    Any thread may be the last to let go of what has ended, or still look for memory for it. The
+    next program's room depends on both: no gap is left over between pieces of another size.
     """
     deadline = time.monotonic() + LIMIT
     while device.statistics().allocations > allocations:
         assert time.monotonic() < deadline, "memory is left"
         gc.collect()
+    with contextlib.suppress(OutOfMemoryError):  # behind every other search
+        device.queue.fill(device.queue.alloca(TOTAL), 0).wait(LIMIT)
+    device.trim()

@@ -54,7 +54,7 @@ def test_random_programs_short_of_memory_m3(open_device, pool):
         if not PROGRAMS and time.monotonic() > until:
             return
         device.queue.fill(out, 0).wait(LIMIT)
-        device.trim()  # no room is left over between pieces of another size
+        settle(device, base)
         script = Script(queues, out, how)
         try:
             for each in drawn:
@@ -67,7 +67,6 @@ def test_random_programs_short_of_memory_m3(open_device, pool):
         finally:
             script.close()
         assert pool != "own" or device.statistics().bytes_held <= TOTAL
-        del script
-        settle(device, base)
 
     run()
+    settle(device, base)
