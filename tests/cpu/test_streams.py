@@ -145,6 +145,25 @@ def test_threads_of_a_destroyed_stream_are_gone(driver):
     assert not set(os.listdir("/proc/self/task")) - before
 
 
+def test_threads_that_help_start_with_the_first_work_to_share(python):
+    """To open a device on a machine with many processors takes no longer than elsewhere."""
+    program = """
+import os
+from hal.native import MemoryType
+from hal_cpu.driver import CpuDriver
+device = CpuDriver().open_device(0, {"threads": "4"})
+address = device.allocate(1 << 24, MemoryType.DEVICE)
+before = len(os.listdir("/proc/self/task"))
+stream = device.create_stream()
+for count in (1, 1 << 22, 1 << 22):
+    device.fill(stream, address, 1, 4, count)
+    device.synchronize_stream(stream)
+    print(len(os.listdir("/proc/self/task")) - before, end=" ")
+"""
+    result = python(program)
+    assert (result.returncode, result.stdout, result.stderr) == (0, "1 4 4 ", "")
+
+
 PROGRAM = """
 import ctypes, os, sys
 from hal.native import MemoryType

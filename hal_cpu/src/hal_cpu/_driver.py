@@ -60,59 +60,6 @@ class Library(NamedTuple):
     path: str
 
 
-class Runtime(NamedTuple):
-    """The runtime's functions, which C documents, and the memory it shares with Python.
-
-    Attributes
-    ----------
-    progress
-        Words of 64 bits; stream s has completed ``progress[16 * s]`` records
-        of the ``progress[16 * s + 8]`` that were enqueued. ``progress[16 * s + 1]`` is the
-        number of the oldest one that failed, or 2**64 - 1.
-    events
-        Words of 64 bits, one for each event: an index in `progress` in the lowest 16 bits, and the
-        value that it stands for in the others. 0 where no event has been.
-    mailboxes
-        Bytes; the next work of `enqueue` for stream s stands at ``64 * s``. A stream that was
-        adopted has another handle, and so another mailbox: its slot, and `SLOTS` times the
-        mailbox's number.
-    enqueue, try_update_graph
-        As the functions of C; they keep the interpreter lock.
-    stamp_function
-        The address of ``hal_cpu_stamp``, for a stream to call.
-    calls
-        The call table, for all devices.
-    fence
-        Order reads of `progress` before later reads; None where the
-        processor does so by itself.
-    description
-        The compiler that built it.
-    """
-
-    progress: memoryview
-    events: memoryview
-    mailboxes: memoryview
-    enqueue: Callable[[int], int]
-    create_stream: Callable[[int], int]
-    destroy_stream: Callable[[int], int]
-    synchronize: Callable[[int, int, int], int]
-    allocate: Callable[[int], int | None]
-    free: Callable[[int], None]
-    notify_event: Callable[[int, int, int], int]
-    fault: Callable[[int, int, object, int], None]
-    forget_faults: Callable[[int, int], None]
-    stamp_function: int
-    create_graph: Callable[[int, bytes, bytes, bytes, object], int]
-    destroy_graph: Callable[[int], None]
-    instantiate_graph: Callable[[int, int], int]
-    destroy_graph_instance: Callable[[int], None]
-    update_graph: Callable[[bytes], int]
-    try_update_graph: Callable[[bytes], int]
-    calls: CallTable
-    fence: Callable[[], None] | None
-    description: str
-
-
 def _check_platform() -> None:
     """Raise `BackendUnavailableError` on a platform that is not supported."""
     if not sys.platform.startswith("linux") or struct.calcsize("P") != 8:  # noqa: PLR2004
@@ -230,6 +177,77 @@ def _open(path: str) -> int:
         raise OperationError(message, native_name="dlopen") from error
 
 
+class Runtime:
+    """The runtime's functions, which C documents, and the memory it shares with Python.
+
+    Attributes
+    ----------
+    progress
+        Words of 64 bits; stream s has completed ``progress[16 * s]`` records
+        of the ``progress[16 * s + 8]`` that were enqueued. ``progress[16 * s + 1]`` is the
+        number of the oldest one that failed, or 2**64 - 1.
+    events
+        Words of 64 bits, one for each event: an index in `progress` in the lowest 16 bits, and the
+        value that it stands for in the others. 0 where no event has been.
+    mailboxes
+        Bytes; the next work of `enqueue` for stream s stands at ``64 * s``. A stream that was
+        adopted has another handle, and so another mailbox: its slot, and `SLOTS` times the
+        mailbox's number.
+    enqueue, try_update_graph
+        As the functions of C; they keep the interpreter lock.
+    stamp_function
+        The address of ``hal_cpu_stamp``, for a stream to call.
+    calls
+        The call table, for all devices.
+    fence
+        Order reads of `progress` before later reads; None where the
+        processor does so by itself.
+    description
+        The compiler that built it.
+    """
+
+    def __init__(self, library: Library) -> None:
+        """Start the runtime, which the library is."""
+        # The same object with and without releasing the interpreter lock: a call
+        # of less than a microsecond must not hand the lock around.
+        free_lock = ctypes.CDLL(library.path, handle=library.handle)
+        keep_lock = ctypes.PyDLL(library.path, handle=library.handle)
+
+        free_lock.hal_cpu_start(_system.processor_count())
+        for name, (result, arguments) in _FUNCTIONS.items():
+            function = getattr(free_lock, f"hal_cpu_{name}")
+            function.restype, function.argtypes = result, arguments
+        keep_lock.hal_cpu_fence.restype = None
+        self.progress = _table(free_lock, "progress", 16)
+        self.events = _table(free_lock, "events", 1)
+        self.mailboxes = _table(free_lock, "mailboxes", 8).cast("B")
+        # No argtypes here: ctypes passes a small int and bytes faster without.
+        self.enqueue: Callable[[int], int] = keep_lock.hal_cpu_enqueue
+        self.create_stream: Callable[[int], int] = free_lock.hal_cpu_stream_create
+        self.destroy_stream: Callable[[int], int] = free_lock.hal_cpu_stream_destroy
+        self.synchronize: Callable[[int, int, int], int] = free_lock.hal_cpu_synchronize
+        self.allocate: Callable[[int], int | None] = free_lock.hal_cpu_allocate
+        self.free: Callable[[int], None] = free_lock.hal_cpu_free
+        self.notify_event: Callable[[int, int, int], int] = free_lock.hal_cpu_notify_event
+        self.fault: Callable[[int, int, object, int], None] = free_lock.hal_cpu_fault
+        self.forget_faults: Callable[[int, int], None] = free_lock.hal_cpu_forget_faults
+        self.stamp_function = find_symbol(library, "hal_cpu_stamp")
+        self.create_graph: Callable[[int, bytes, bytes, bytes, object], int] = (
+            free_lock.hal_cpu_graph_create
+        )
+        self.destroy_graph: Callable[[int], None] = free_lock.hal_cpu_graph_destroy
+        self.instantiate_graph: Callable[[int, int], int] = free_lock.hal_cpu_graph_instantiate
+        self.destroy_graph_instance: Callable[[int], None] = (
+            free_lock.hal_cpu_graph_instance_destroy
+        )
+        self.update_graph: Callable[[bytes], int] = free_lock.hal_cpu_graph_update
+        self.try_update_graph: Callable[[bytes], int] = keep_lock.hal_cpu_graph_update
+        self.calls = _call_table(library)
+        has_order = platform.machine() in {"x86_64", "AMD64"}
+        self.fence: Callable[[], None] | None = None if has_order else keep_lock.hal_cpu_fence
+        self.description = read_text(find_symbol(library, "hal_cpu_compiler"))
+
+
 @functools.cache
 def load_runtime() -> Runtime:
     """Build the runtime, or take it from the cache, and load it; once per process.
@@ -241,46 +259,10 @@ def load_runtime() -> Runtime:
     _check_platform()
     # Images that were linked against no library take the mathematics from here.
     with contextlib.suppress(OSError):
-        ctypes.CDLL("libm.so.6", mode=os.RTLD_NOW | os.RTLD_GLOBAL)
+        _ctypes.dlopen("libm.so.6", os.RTLD_NOW | os.RTLD_GLOBAL)
     with _system.refusals("the cpu backend's runtime cannot be built", BackendUnavailableError):
         library = load_library(_build.runtime())
-    # The same object with and without releasing the interpreter lock: a call
-    # of less than a microsecond must not hand the lock around.
-    free_lock = ctypes.CDLL(library.path, handle=library.handle)
-    keep_lock = ctypes.PyDLL(library.path, handle=library.handle)
-
-    free_lock.hal_cpu_start(_system.processor_count())
-    for name, (result, arguments) in _FUNCTIONS.items():
-        function = getattr(free_lock, f"hal_cpu_{name}")
-        function.restype, function.argtypes = result, arguments
-    keep_lock.hal_cpu_fence.restype = None
-    # No argtypes here: ctypes passes a small int and bytes faster without.
-    keep_lock.hal_cpu_enqueue.restype = ctypes.c_int
-    keep_lock.hal_cpu_graph_update.restype = ctypes.c_int
-    return Runtime(
-        progress=_table(free_lock, "progress", 16),
-        events=_table(free_lock, "events", 1),
-        mailboxes=_table(free_lock, "mailboxes", 8).cast("B"),
-        enqueue=keep_lock.hal_cpu_enqueue,
-        create_stream=free_lock.hal_cpu_stream_create,
-        destroy_stream=free_lock.hal_cpu_stream_destroy,
-        synchronize=free_lock.hal_cpu_synchronize,
-        allocate=free_lock.hal_cpu_allocate,
-        free=free_lock.hal_cpu_free,
-        notify_event=free_lock.hal_cpu_notify_event,
-        fault=free_lock.hal_cpu_fault,
-        forget_faults=free_lock.hal_cpu_forget_faults,
-        stamp_function=find_symbol(library, "hal_cpu_stamp"),
-        create_graph=free_lock.hal_cpu_graph_create,
-        destroy_graph=free_lock.hal_cpu_graph_destroy,
-        instantiate_graph=free_lock.hal_cpu_graph_instantiate,
-        destroy_graph_instance=free_lock.hal_cpu_graph_instance_destroy,
-        update_graph=free_lock.hal_cpu_graph_update,
-        try_update_graph=keep_lock.hal_cpu_graph_update,
-        calls=_call_table(library),
-        fence=None if platform.machine() in {"x86_64", "AMD64"} else keep_lock.hal_cpu_fence,
-        description=read_text(find_symbol(library, "hal_cpu_compiler")),
-    )
+    return Runtime(library)
 
 
 _FUNCTIONS: Final[dict[str, tuple[Any, tuple[Any, ...]]]] = {

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import struct
-from array import array
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
@@ -78,6 +77,6 @@ def pack_graph(
     """Return the orders of all nodes, the number of each one's dependencies, and all of those."""
     packers = _PACKERS
     orders = b"".join([packers[type(node)](node) for node in nodes])
-    degrees = array("I", map(len, dependencies))
-    flat = array("I", itertools.chain.from_iterable(dependencies))
-    return orders, degrees.tobytes(), flat.tobytes()
+    flat = [*itertools.chain.from_iterable(dependencies)]
+    degrees = struct.pack(f"={len(dependencies)}I", *map(len, dependencies))
+    return orders, degrees, struct.pack(f"={len(flat)}I", *flat)

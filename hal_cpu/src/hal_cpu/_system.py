@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import errno
 import functools
+import itertools
 import os
+import platform
 from collections.abc import Iterator
 from typing import Final
 
@@ -63,18 +65,30 @@ def total_memory() -> int:
 
 
 @functools.cache
-def processor_features() -> frozenset[str]:
-    """Return the instruction set extensions of this processor, in the system's names."""
+def _processor() -> dict[str, str]:
+    """Return what the system says of the first processor; nothing where it says nothing."""
+    found: dict[str, str] = {}
     with (
         refusals("the processor's features cannot be read"),
         contextlib.suppress(FileNotFoundError, PermissionError),
         open("/proc/cpuinfo", encoding="utf-8") as lines,
     ):
-        for line in lines:
+        for line in itertools.takewhile(str.strip, lines):
             name, _, value = line.partition(":")
-            if name.strip() in {"flags", "Features"}:
-                return frozenset(value.split())
-    return frozenset()
+            found[name.strip()] = value.strip()
+    return found
+
+
+def processor_name() -> str:
+    """Return the processor's name, or that of its architecture."""
+    return _processor().get("model name") or platform.processor() or platform.machine()
+
+
+@functools.cache
+def processor_features() -> frozenset[str]:
+    """Return the instruction set extensions of this processor, in the system's names."""
+    found = _processor()
+    return frozenset((found.get("flags") or found.get("Features", "")).split())
 
 
 def missing_features(wanted: str) -> list[str]:

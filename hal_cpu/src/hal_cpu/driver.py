@@ -95,7 +95,7 @@ def _describe(index: int, compiler: str) -> DeviceInfo:
     page = os.sysconf("SC_PAGE_SIZE")
     return DeviceInfo(
         index=index,
-        name=_processor_name(),
+        name=_system.processor_name(),
         uuid=_uuid(index),
         architecture=platform.machine(),
         total_memory=_system.total_memory(),
@@ -126,16 +126,3 @@ def _uuid(index: int) -> str:
     """Return a UUID of version 8, of a hash: it tells nothing else about this machine."""
     key = _build.CACHE.key("hal-cpu", _machine(), str(index))
     return f"{key[:8]}-{key[8:12]}-8{key[13:16]}-a{key[17:20]}-{key[20:32]}"
-
-
-def _processor_name() -> str:
-    """Return the processor's name, or that of its architecture."""
-    try:
-        with open("/proc/cpuinfo", encoding="utf-8") as lines:
-            for line in lines:
-                name, _, value = line.partition(":")
-                if name.strip() == "model name" and value.strip():
-                    return value.strip()
-    except OSError:
-        pass
-    return platform.processor() or platform.machine()

@@ -102,7 +102,7 @@ struct job {
 static struct {
   pthread_mutex_t lock;
   struct job *jobs;              /* under lock */
-  int helpers;                   /* under lock */
+  int helpers, wanted;           /* under lock: those that run, and those that the first job starts */
   _Atomic uint32_t generation;   /* counts offers; what idle helpers look at */
   _Atomic uint32_t sleepers;
 } pool = {.lock = PTHREAD_MUTEX_INITIALIZER};
@@ -143,17 +143,22 @@ static void *helper_main(void *unused) {
   return NULL; /* helpers live as long as the process */
 }
 
-static void start_helpers(int count) {
+/* Have so many helpers from the next job on: a process that shares no work needs none. */
+static void want_helpers(int count) {
   if (count > MAX_HELPERS) count = MAX_HELPERS;
   pthread_mutex_lock(&pool.lock);
-  while (pool.helpers < count) {
-    pthread_t thread;
-    /* Fewer helpers are no error: the stream's worker does what is left. */
-    if (start_thread(&thread, helper_main, NULL) != 0) break;
+  if (pool.wanted < count) pool.wanted = count;
+  pthread_mutex_unlock(&pool.lock);
+}
+
+/* Start the helpers that are wanted; under the pool's lock. */
+static void start_helpers(void) {
+  pthread_t thread;
+  while (pool.helpers < pool.wanted && start_thread(&thread, helper_main, NULL) == 0) {
     pthread_detach(thread);
     pool.helpers++;
   }
-  pthread_mutex_unlock(&pool.lock);
+  pool.wanted = pool.helpers; /* fewer are no error: the stream's worker does what is left */
 }
 
 /* Let helpers look for jobs, so many of them if they sleep. */
@@ -164,6 +169,7 @@ static void call_helpers(uint32_t count) {
 
 static void offer(struct job *job) {
   pthread_mutex_lock(&pool.lock);
+  start_helpers();
   struct job **link = &pool.jobs;
   while (!job->first && *link && (*link)->first) link = &(*link)->link;
   job->link = *link;

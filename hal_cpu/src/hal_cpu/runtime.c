@@ -86,12 +86,7 @@ static void halt(void) {
 EXPORT void hal_cpu_start(int count) {
   owner = getpid();
   processors = count < 1 ? 1 : count;
-  for (int i = MAX_STREAMS - 1; i >= 0; i--) {
-    if (i > 0) free_slots[free_slot_count++] = (uint32_t)i; /* 0 is no stream */
-    pthread_mutex_init(&watches[i].lock, NULL);
-    watches[i].wake_at = UINT64_MAX;
-    atomic_store(&progress[i].fault, UINT64_MAX);
-  }
+  take_slot(); /* 0 is no stream */
   atexit(halt);
 }
 
@@ -117,8 +112,8 @@ EXPORT int hal_cpu_stream_create(uint32_t threads) {
   stream->position = chunk->records;
   pthread_mutex_lock(&streams_lock);
   int error = EAGAIN;
-  if (free_slot_count > 0) {
-    stream->slot = free_slots[--free_slot_count];
+  stream->slot = take_slot();
+  if (stream->slot < MAX_STREAMS) {
     streams[stream->slot] = stream;
     error = start_thread(&stream->thread, stream_main, stream);
     if (error) {
@@ -132,7 +127,7 @@ EXPORT int hal_cpu_stream_create(uint32_t threads) {
     free(stream);
     return -error;
   }
-  if (threads > 1) start_helpers((int)threads - 1);
+  want_helpers((int)stream->threads - 1);
   return (int)stream->slot;
 }
 

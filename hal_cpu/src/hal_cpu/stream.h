@@ -73,6 +73,17 @@ static struct stream *streams[MAX_STREAMS];
 static pthread_mutex_t streams_lock = PTHREAD_MUTEX_INITIALIZER;
 static uint32_t free_slots[MAX_STREAMS];
 static int free_slot_count;
+static uint32_t slot_count; /* that were taken once; the memory of the others is untouched */
+
+/* Return a slot, or MAX_STREAMS if none is left; under the streams' lock. */
+static uint32_t take_slot(void) {
+  if (free_slot_count > 0) return free_slots[--free_slot_count];
+  if (slot_count == MAX_STREAMS) return MAX_STREAMS;
+  pthread_mutex_init(&watches[slot_count].lock, NULL);
+  watches[slot_count].wake_at = UINT64_MAX;
+  atomic_store(&progress[slot_count].fault, UINT64_MAX);
+  return slot_count++;
+}
 
 /* Wait until the stream of `slot` has completed `sequence` records, or the time
  * is over (negative: no limit). Returns whether it has. */
