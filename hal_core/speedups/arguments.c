@@ -37,32 +37,30 @@ bool small_int(PyObject *object, long long *value) {
 }
 
 enum { MOST_CODES = 16 };
-static struct {
+static struct coded {
   PyObject *type;
   char code;
 } dtypes[MOST_CODES], scalars[MOST_CODES], types[MOST_CODES];
 
 /* Keep (object, code) pairs for good. */
-static int set_some(PyObject *pairs, PyObject **types, char *codes, size_t step, int most) {
-  if (!PyTuple_Check(pairs) || PyTuple_GET_SIZE(pairs) > most) {
-    PyErr_SetString(PyExc_TypeError, "a short tuple of pairs is needed");
+static int set_some(PyObject *parts, const char *name, struct coded *kept) {
+  PyObject *pairs = PyDict_GetItemString(parts, name);
+  if (!pairs || !PyTuple_Check(pairs) || PyTuple_GET_SIZE(pairs) > MOST_CODES) {
+    PyErr_Format(PyExc_TypeError, "%s: a short tuple of pairs is needed", name);
     return -1;
   }
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(pairs); i++) {
-    PyObject *type;
     const char *code;
-    if (!PyArg_ParseTuple(PyTuple_GET_ITEM(pairs, i), "Os", &type, &code)) return -1;
-    *(PyObject **)((char *)types + (size_t)i * step) = Py_NewRef(type);
-    *((char *)codes + (size_t)i * step) = code[0];
+    if (!PyArg_ParseTuple(PyTuple_GET_ITEM(pairs, i), "Os", &kept[i].type, &code)) return -1;
+    Py_INCREF(kept[i].type);
+    kept[i].code = code[0];
   }
   return 0;
 }
 
-int set_codes(PyObject *dtype_pairs, PyObject *scalar_pairs, PyObject *type_pairs) {
-  if (set_some(dtype_pairs, &dtypes[0].type, &dtypes[0].code, sizeof *dtypes, MOST_CODES) < 0)
-    return -1;
-  if (set_some(type_pairs, &types[0].type, &types[0].code, sizeof *types, MOST_CODES) < 0) return -1;
-  return set_some(scalar_pairs, &scalars[0].type, &scalars[0].code, sizeof *scalars, MOST_CODES);
+int set_codes(PyObject *parts) {
+  if (set_some(parts, "dtypes", dtypes) < 0 || set_some(parts, "types", types) < 0) return -1;
+  return set_some(parts, "scalars", scalars);
 }
 
 char code_of(PyObject *dtype) {

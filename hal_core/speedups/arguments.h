@@ -35,7 +35,7 @@ bool read_options(PyObject *const *values, PyObject *names, const int *known, Py
 bool small_int(PyObject *object, long long *value);
 
 /* The type code of `struct` for a plain dtype, and for numpy's scalar types; 0 for others. */
-int set_codes(PyObject *dtypes, PyObject *scalars, PyObject *types);
+int set_codes(PyObject *parts);
 char code_of(PyObject *dtype);
 
 /* The plain dtype that a dtype or a type of numpy's means, borrowed; NULL for others. */

@@ -49,7 +49,7 @@ bool may_be_filled(PyObject *reads, const Py_buffer *view) {
 }
 
 /* check(reads, host, what): if no read may fill it */
-enum answer check_read_shortcut(PyObject *const *args, Py_ssize_t count, PyObject *names, PyObject **result) {
+enum answer reads_check_shortcut(PyObject *const *args, Py_ssize_t count, PyObject *names, PyObject **result) {
   Py_buffer view;
   if (count != 3 || names || !is_made(args[0]) || !view_of(args[1], false, &view)) return NOT_MINE;
   bool is_over = !may_be_filled(args[0], &view);
@@ -96,7 +96,7 @@ bool note_read(PyObject *reads, const Py_buffer *view, PyObject *submission) {
 }
 
 /* add(reads, target, submission): if there is a list that has room for it */
-enum answer add_read_shortcut(PyObject *const *args, Py_ssize_t count, PyObject *names, PyObject **result) {
+enum answer reads_add_shortcut(PyObject *const *args, Py_ssize_t count, PyObject *names, PyObject **result) {
   Py_buffer view;
   if (count != 3 || names || !is_made(args[0]) || !view_of(args[1], true, &view)) return NOT_MINE;
   bool is_noted = note_read(args[0], &view, args[2]);

@@ -2,40 +2,23 @@
  * HAL_SOURCES, the checksum of the sources, comes from hatch_build.py. */
 #include "arguments.h"
 
-/* install(classes, parts): take over the engine's classes, its lock and its constants. */
-static PyObject *install(PyObject *module, PyObject *args) {
-  (void)module;
+static PyObject *install_by(PyObject *args, int (*install)(PyObject *classes, PyObject *parts)) {
   PyObject *classes, *parts;
   if (!PyArg_ParseTuple(args, "O!O!", &PyDict_Type, &classes, &PyDict_Type, &parts)) return NULL;
-  PyObject *dtypes = PyDict_GetItemString(parts, "dtypes");
-  PyObject *scalars = PyDict_GetItemString(parts, "scalars");
-  PyObject *types = PyDict_GetItemString(parts, "types");
-  if (!dtypes || !scalars || !types) {
-    PyErr_SetString(PyExc_TypeError, "dtypes, scalars or types is missing");
-    return NULL;
+  if (install(classes, parts) < 0) return NULL;
+  Py_RETURN_NONE;
+}
+
+/* install, install_flow and install_groups(classes, parts): take over classes, and the engine's lock and constants. */
+#define INSTALL(name, what)                                                                        \
+  static PyObject *name(PyObject *module, PyObject *args) {                                        \
+    (void)module;                                                                                  \
+    return install_by(args, what);                                                                 \
   }
-  if (intern_names() < 0 || set_codes(dtypes, scalars, types) < 0) return NULL;
-  if (install_engine(classes, parts) < 0) return NULL;
-  Py_RETURN_NONE;
-}
+INSTALL(install, install_engine)
+INSTALL(install_tracking, install_flow)
+INSTALL(install_gathering, install_groups)
 
-/* install_flow(classes): take over hal.flow's classes. */
-static PyObject *install_tracking(PyObject *module, PyObject *args) {
-  (void)module;
-  PyObject *classes;
-  if (!PyArg_ParseTuple(args, "O!", &PyDict_Type, &classes)) return NULL;
-  if (install_flow(classes) < 0) return NULL;
-  Py_RETURN_NONE;
-}
-
-/* install_groups(classes, parts): take over hal.collectives' classes. */
-static PyObject *install_gathering(PyObject *module, PyObject *args) {
-  (void)module;
-  PyObject *classes, *parts;
-  if (!PyArg_ParseTuple(args, "O!O!", &PyDict_Type, &classes, &PyDict_Type, &parts)) return NULL;
-  if (install_groups(classes, parts) < 0) return NULL;
-  Py_RETURN_NONE;
-}
 
 /* use_lock(lock): use another timeline lock, that of a forked child. */
 static PyObject *replace_lock(PyObject *module, PyObject *lock) {
@@ -86,15 +69,11 @@ static int set_up(PyObject *module) {
     return -1;
   }
   if (PyModule_AddIntConstant(module, "sources", HAL_SOURCES) < 0) return -1;
-  PyTypeObject *bases[] = {&operation_numbers_type, &queue_numbers_type, &books_numbers_type};
-  for (size_t i = 0; i < sizeof bases / sizeof *bases; i++)
-    if (PyModule_AddType(module, bases[i]) < 0) return -1;
-  if (PyModule_AddType(module, &calls_type) < 0) return -1;
-  if (PyModule_AddType(module, &meeting_type) < 0) return -1;
-  if (PyModule_AddType(module, &owned_lock_type) < 0) return -1;
-  if (PyModule_AddType(module, &packer_type) < 0) return -1;
-  if (PyModule_AddType(module, &rebinder_type) < 0) return -1;
-  return PyModule_AddType(module, &shortcut_type);
+  PyTypeObject *types[] = {&operation_numbers_type, &queue_numbers_type, &books_numbers_type, &calls_type, &meeting_type,
+                           &owned_lock_type, &packer_type, &rebinder_type, &shortcut_type};
+  for (size_t i = 0; i < sizeof types / sizeof *types; i++)
+    if (PyModule_AddType(module, types[i]) < 0) return -1;
+  return 0;
 }
 
 static PyModuleDef_Slot slots[] = {

@@ -169,7 +169,7 @@ static PyObject *submit_all(const struct run *self, PyObject *inputs, PyObject *
 }
 
 /* run(pipeline, inputs, outputs) */
-enum answer run_shortcut(PyObject *const *args, Py_ssize_t count, PyObject *names, PyObject **result) {
+enum answer pipeline_run_shortcut(PyObject *const *args, Py_ssize_t count, PyObject *names, PyObject **result) {
   if (count != 3 || names || Py_TYPE(args[0]) != engine.Pipeline || !get(args[0], Pipeline__closed)) return NOT_MINE;
   if (!PyDict_CheckExact(args[1]) || !PyDict_CheckExact(args[2])) return NOT_MINE;
   PyObject *sets = get(args[0], Pipeline__sets);

@@ -14,46 +14,11 @@ struct shortcut {
   PyObject *weak_references;
 };
 
+#define ENTRY(name) {#name, name##_shortcut},
 static const struct {
   const char *name;
   shortcut_function take;
-} known[] = {
-    {"all_gather", all_gather_shortcut},
-    {"all_to_all", all_to_all_shortcut},
-    {"all_reduce", all_reduce_shortcut},
-    {"alloca", alloca_shortcut},
-    {"allocate", allocate_shortcut},
-    {"at", at_shortcut},
-    {"barrier", barrier_shortcut},
-    {"broadcast", broadcast_shortcut},
-    {"copy", copy_shortcut},
-    {"dealloca", dealloca_shortcut},
-    {"dispatch", dispatch_shortcut},
-    {"execute", execute_shortcut},
-    {"fill", fill_shortcut},
-    {"flow_dispatch", flow_dispatch_shortcut},
-    {"flow_execute", flow_execute_shortcut},
-    {"flow_fill", flow_fill_shortcut},
-    {"pipeline_run", run_shortcut},
-    {"queue_read", queue_read_shortcut},
-    {"queue_write", queue_write_shortcut},
-    {"read", read_shortcut},
-    {"reads_add", add_read_shortcut},
-    {"reads_check", check_read_shortcut},
-    {"receive", receive_shortcut},
-    {"reduce", reduce_shortcut},
-    {"reduce_scatter", reduce_scatter_shortcut},
-    {"routine", routine_shortcut},
-    {"send", send_shortcut},
-    {"signal", signal_shortcut},
-    {"spin", spin_shortcut},
-    {"submission_wait", submission_wait_shortcut},
-    {"submit", submit_shortcut},
-    {"wait", wait_shortcut},
-    {"wait_all", wait_all_shortcut},
-    {"wait_before", wait_before_shortcut},
-    {"write", write_shortcut},
-};
+} known[] = {SHORTCUTS(ENTRY)};
 
 static PyObject *call(PyObject *callable, PyObject *const *args, size_t flags, PyObject *names) {
   struct shortcut *self = (struct shortcut *)callable;

@@ -56,18 +56,24 @@ static PyTypeObject *class_of(PyObject *classes, const char *name) {
 #define FIND(class, slot)                                                                          \
   if ((slot_offsets[class##_##slot] = find_slot(engine.class, #slot)) < 0) return -1;
 
+#define SET_PART(name)                                                                             \
+  if (!(engine.name = part(parts, #name))) return -1;
+#define SET_NUMBER(name)                                                                           \
+  if (long_part(parts, #name, &engine.name) < 0) return -1;
+
 /* Take over hal.flow's classes (by name). Called once, if that is imported. */
-int install_flow(PyObject *classes) {
-  FLOW_CLASSES(SET)
-  FLOW_SLOTS(FIND)
+int install_flow(PyObject *classes, PyObject *parts) {
+  (void)parts;
+  FLOW(SET, NO_SLOT)
+  FLOW(NO_CLASS, FIND)
   engine.waiting = PyTuple_Pack(1, names_of.wait);
   return engine.waiting ? 0 : -1;
 }
 
 /* Take over hal.collectives' classes and functions (by name). Called once, if that is imported. */
 int install_groups(PyObject *classes, PyObject *parts) {
-  GROUP_CLASSES(SET)
-  GROUP_SLOTS(FIND)
+  GROUP(SET, NO_SLOT)
+  GROUP(NO_CLASS, FIND)
   if (!(engine.at_once = PyTuple_Pack(1, Py_False))) return -1;
   if (!(engine.settle = part(parts, "settle"))) return -1;
   return (engine.watched = part(parts, "watched")) ? 0 : -1;
@@ -75,60 +81,14 @@ int install_groups(PyObject *classes, PyObject *parts) {
 
 /* Take over the engine's classes (by name) and other parts (by name). Called once. */
 int install_engine(PyObject *classes, PyObject *parts) {
-  CORE_CLASSES(SET)
-  CORE_SLOTS(FIND)
-  PyObject *lock = part(parts, "lock");
-  if (!lock || use_lock(lock) < 0) return -1;
-  Py_DECREF(lock);
-  if (!(engine.complete_issue = part(parts, "complete_issue"))) return -1;
-  if (!(engine.take_back = part(parts, "take_back"))) return -1;
-  if (!(engine.go_on = part(parts, "go_on"))) return -1;
-  if (!(engine.harvest_some = part(parts, "harvest_some"))) return -1;
-  if (!(engine.issue_ready = part(parts, "issue_ready"))) return -1;
-  if (!(engine.release_again = part(parts, "release_again"))) return -1;
-  if (!(engine.release_some = part(parts, "release_some"))) return -1;
-  if (!(engine.want = part(parts, "want"))) return -1;
-  if (!(engine.sleep = part(parts, "sleep"))) return -1;
-  if (!(engine.wait_all = part(parts, "wait_all"))) return -1;
-  if (!(engine.act = part(parts, "act"))) return -1;
-  if (!(engine.put_last = part(parts, "put_last"))) return -1;
-  if (!(engine.nothing = part(parts, "nothing"))) return -1;
-  if (!(engine.leave = part(parts, "leave"))) return -1;
-  if (!(engine.bells = part(parts, "bells"))) return -1;
-  if (!(engine.prepare = part(parts, "prepare"))) return -1;
-  if (!(engine.put_off = part(parts, "put_off"))) return -1;
-  if (!(engine.heappop = part(parts, "heappop"))) return -1;
-  if (!(engine.heappush = part(parts, "heappush"))) return -1;
-  if (!(engine.issued = part(parts, "issued"))) return -1;
-  if (!(engine.issuing = part(parts, "issuing"))) return -1;
-  if (!(engine.done = part(parts, "done"))) return -1;
-  if (!(engine.async_way = part(parts, "async_way"))) return -1;
-  if (!(engine.cached_way = part(parts, "cached_way"))) return -1;
-  if (!(engine.device_memory = part(parts, "device_memory"))) return -1;
-  if (!(engine.host_memory = part(parts, "host_memory"))) return -1;
-  if (!(engine.held = part(parts, "held"))) return -1;
-  if (!(engine.no_bucket = part(parts, "no_bucket"))) return -1;
-  if (!(engine.gone = part(parts, "gone"))) return -1;
-  if (!(engine.many_uses = part(parts, "many_uses"))) return -1;
-  if (!(engine.bytes = part(parts, "bytes"))) return -1;
-  if (!(engine.deallocated = part(parts, "deallocated"))) return -1;
+  if (intern_names() < 0 || set_codes(parts) < 0) return -1;
+  CORE(SET, NO_SLOT)
+  CORE(NO_CLASS, FIND)
+  PARTS(SET_PART)
+  NUMBERS(SET_NUMBER)
   if (!(engine.zero = PyLong_FromLong(0)) || !(engine.one = PyLong_FromLong(1))) return -1;
   if (!(engine.empty = PyTuple_New(0))) return -1;
   if (!(engine.append = PyUnicode_InternFromString("append"))) return -1;
   if (!(engine.popleft = PyUnicode_InternFromString("popleft"))) return -1;
-  if (long_part(parts, "denied_read", &engine.denied_read) < 0) return -1;
-  if (long_part(parts, "denied_write", &engine.denied_write) < 0) return -1;
-  if (long_part(parts, "denied_source", &engine.denied_source) < 0) return -1;
-  if (long_part(parts, "denied_target", &engine.denied_target) < 0) return -1;
-  if (long_part(parts, "alignment", &engine.alignment) < 0) return -1;
-  if (long_part(parts, "large", &engine.large) < 0) return -1;
-  if (long_part(parts, "recent", &engine.recent) < 0) return -1;
-  if (long_part(parts, "budget", &engine.budget) < 0) return -1;
-  if (long_part(parts, "chunk", &engine.chunk) < 0) return -1;
-  if (long_part(parts, "small", &engine.small) < 0) return -1;
-  if (long_part(parts, "part", &engine.part) < 0) return -1;
-  if (long_part(parts, "most_blocks", &engine.most_blocks) < 0) return -1;
-  if (long_part(parts, "most_blocks_yz", &engine.most_blocks_yz) < 0) return -1;
-  if (long_part(parts, "harvest_mask", &engine.harvest_mask) < 0) return -1;
   return recycle_objects();
 }

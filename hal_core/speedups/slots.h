@@ -7,261 +7,93 @@
 
 #include <stdbool.h>
 
-/* X(class, slot): every slot that is read or written here. Those of hal.flow and of hal.collectives are
- * found when these are imported. */
-#define SLOTS(X) CORE_SLOTS(X) FLOW_SLOTS(X) GROUP_SLOTS(X)
-#define GROUP_SLOTS(X)                                                                             \
-  X(Group, _batch)                                                                                 \
-  X(Group, _broken)                                                                                \
-  X(Group, _closed)                                                                                \
-  X(Group, _device)                                                                                \
-  X(Group, _direct)                                                                                \
-  X(Group, _flights)                                                                               \
-  X(Group, _records)                                                                               \
-  X(Group, _refused)                                                                               \
-  X(Group, _turn)                                                                                  \
-  X(Group, _turns)                                                                                 \
-  X(Group, lock)
-#define CORE_SLOTS(X)                                                                                   \
-  X(StreamQueue, _backlog)                                                                         \
-  X(StreamQueue, _borrowed)                                                                        \
-  X(StreamQueue, _calls)                                                                           \
-  X(StreamQueue, _closed)                                                                          \
-  X(StreamQueue, _context)                                                                         \
-  X(StreamQueue, _domain)                                                                          \
-  X(StreamQueue, _hosts)                                                                           \
-  X(StreamQueue, _id)                                                                              \
-  X(StreamQueue, _issuing)                                                                         \
-  X(StreamQueue, _leader)                                                                          \
-  X(StreamQueue, _limit)                                                                           \
-  X(StreamQueue, _notifier)                                                                        \
-  X(StreamQueue, _ordered)                                                                         \
-  X(StreamQueue, _owner)                                                                           \
-  X(StreamQueue, _pending)                                                                         \
-  X(StreamQueue, _ring)                                                                            \
-  X(StreamQueue, _seen)                                                                            \
-  X(StreamQueue, _shown)                                                                           \
-  X(StreamQueue, _stream)                                                                          \
-  X(StreamQueue, _unanswered)                                                                      \
-  X(StreamQueue, _wanted)                                                                          \
-  X(StreamQueue, _watched)                                                                         \
-  X(Notifier, armed)                                                                               \
-  X(Operation, _arguments)                                                                         \
-  X(Operation, _dependencies)                                                                      \
-  X(Operation, _event)                                                                             \
-  X(Operation, _function)                                                                          \
-  X(Operation, _is_begun)                                                                          \
-  X(Operation, _is_host)                                                                           \
-  X(Operation, _kind)                                                                              \
-  X(Operation, _launches)                                                                          \
-  X(Operation, _private)                                                                           \
-  X(Operation, _queue)                                                                             \
-  X(Operation, _resources)                                                                         \
-  X(Operation, _retired)                                                                           \
-  X(Operation, _shared)                                                                            \
-  X(Operation, _signals)                                                                           \
-  X(Operation, _state)                                                                             \
-  X(Operation, _stream_waits)                                                                      \
-  X(Operation, _unresolved)                                                                        \
-  X(Operation, _waits)                                                                             \
-  X(Timeline, _failure)                                                                            \
-  X(Timeline, _owner)                                                                              \
-  X(Timeline, _points)                                                                             \
-  X(Timeline, _reached)                                                                            \
-  X(Timeline, _recorded)                                                                           \
-  X(Timeline, _reserved)                                                                           \
-  X(Timeline, _value)                                                                              \
-  X(Timepoint, _semaphore)                                                                         \
-  X(Timepoint, _value)                                                                             \
-  X(Waiters, _keys)                                                                                \
-  X(Waiters, _buckets)                                                                             \
-  X(Doorbell, _flag)                                                                               \
-  X(Doorbell, argument)                                                                            \
-  X(HostWaiter, _bell)                                                                             \
-  X(HostWaiter, _is_asleep)                                                                        \
-  X(HostWaiter, _leads)                                                                            \
-  X(HostWaiter, _missing)                                                                          \
-  X(HostWaiter, _registered)                                                                       \
-  X(Event, count)                                                                                  \
-  X(Event, due)                                                                                    \
-  X(Event, handle)                                                                                 \
-  X(EventPool, _free)                                                                              \
-  X(CommandBuffer, _device)                                                                        \
-  X(CommandBuffer, _failed)                                                                        \
-  X(CommandBuffer, _only)                                                                          \
-  X(CommandBuffer, _playback)                                                                      \
-  X(CommandBuffer, _runs)                                                                          \
-  X(Playback, _plain)                                                                              \
-  X(Instance, again)                                                                               \
-  X(Instance, broken)                                                                              \
-  X(Instance, graph)                                                                               \
-  X(Instance, lease)                                                                               \
-  X(Instance, rebinder)                                                                            \
-  X(Instance, replica)                                                                             \
-  X(Instance, stream)                                                                              \
-  X(InstancePool, _instances)                                                                      \
-  X(InstancePool, _lock)                                                                           \
-  X(Replica, table)                                                                                \
-  X(Handle, handle)                                                                                \
-  X(Lease, instance)                                                                               \
-  X(CopyStream, owner)                                                                             \
-  X(CopyStream, stream)                                                                            \
-  X(CopyStream, used)                                                                              \
-  X(DeviceContext, _rotation)                                                                      \
-  X(DeviceContext, direct)                                                                         \
-  X(DeviceContext, epoch)                                                                          \
-  X(DeviceContext, events)                                                                         \
-  X(DeviceContext, lost)                                                                           \
-  X(DeviceContext, provider)                                                                       \
-  X(DeviceContext, queues)                                                                         \
-  X(DeviceContext, starved)                                                                        \
-  X(DeviceCore, _access)                                                                           \
-  X(DeviceCore, _context)                                                                          \
-  X(DeviceCore, _copy)                                                                             \
-  X(DeviceCore, _copy_from_host)                                                                   \
-  X(DeviceCore, _copy_to_host)                                                                     \
-  X(DeviceCore, _fill)                                                                             \
-  X(DeviceCore, _copy_streams)                                                                     \
-  X(DeviceCore, _pageable)                                                                         \
-  X(DeviceCore, _launch)                                                                           \
-  X(DeviceCore, _closed)                                                                           \
-  X(DeviceCore, _heap)                                                                             \
-  X(Queue, _device)                                                                                \
-  X(Extent, _allocation)                                                                           \
-  X(Extent, _denied)                                                                               \
-  X(Extent, _device)                                                                               \
-  X(Extent, _dtype)                                                                                \
-  X(Extent, _is_part)                                                                              \
-  X(Extent, _offset)                                                                               \
-  X(Extent, _shape)                                                                                \
-  X(Extent, _size)                                                                                 \
-  X(Extent, _storage)                                                                              \
-  X(GroupLaunch, _signals)                                                                         \
-  X(GroupLaunch, _storages)                                                                        \
-  X(GroupLaunch, _waits)                                                                           \
-  X(GroupLaunch, begun)                                                                            \
-  X(GroupLaunch, ended)                                                                            \
-  X(GroupLaunch, ordered)                                                                          \
-  X(GroupLaunch, queue)                                                                            \
-  X(GroupLaunch, step)                                                                             \
-  X(GroupLaunch, submission)                                                                       \
-  X(GroupLaunch, turn)                                                                             \
-  X(GroupLaunch, work)                                                                             \
-  X(Storage, _heap)                                                                                \
-  X(Storage, _lease)                                                                               \
-  X(Storage, address)                                                                              \
-  X(Storage, host_address)                                                                         \
-  X(Storage, memory)                                                                               \
-  X(Storage, parts)                                                                                \
-  X(Storage, size)                                                                                 \
-  X(Storage, source)                                                                               \
-  X(Transient, _most)                                                                              \
-  X(Transient, asked)                                                                              \
-  X(Transient, error)                                                                              \
-  X(Transient, index)                                                                              \
-  X(Transient, is_async)                                                                           \
-  X(Transient, lent)                                                                               \
-  X(Transient, pool)                                                                               \
-  X(Transient, recordings)                                                                         \
-  X(Transient, tried)                                                                              \
-  X(Transient, uses)                                                                               \
-  X(Block, address)                                                                                \
-  X(Block, bucket)                                                                                 \
-  X(Block, host_address)                                                                           \
-  X(Block, index)                                                                                  \
-  X(Block, memory)                                                                                 \
-  X(Block, owner)                                                                                  \
-  X(Block, place)                                                                                  \
-  X(Block, size)                                                                                   \
-  X(Block, lease)                                                                                  \
-  X(Block, view)                                                                                   \
-  X(Block, way)                                                                                    \
-  X(Block, writable)                                                                               \
-  X(BlockLease, block)                                                                             \
-  X(BlockLease, since)                                                                             \
-  X(BlockLease, size)                                                                              \
-  X(Heap, _locks)                                                                                  \
-  X(Heap, books)                                                                                   \
-  X(Heap, driver)                                                                                  \
-  X(Heap, reaper)                                                                                  \
-  X(Books, _buckets)                                                                               \
-  X(Books, _is_broken)                                                                             \
-  X(Books, blocks)                                                                                 \
-  X(Books, imports)                                                                                \
-  X(Books, limit)                                                                                  \
-  X(Books, lock)                                                                                   \
-  X(Books, now)                                                                                    \
-  X(Books, peak)                                                                                   \
-  X(Books, peaks)                                                                                  \
-  X(Books, pools)                                                                                  \
-  X(Books, unused)                                                                                 \
-  X(Piece, points)                                                                                 \
-  X(Piece, segment)                                                                                \
-  X(Segment, pool)                                                                                 \
-  X(SegmentPool, _last)                                                                            \
-  X(SegmentPool, larger)                                                                           \
-  X(SegmentPool, recent)                                                                           \
-  X(SegmentPool, taken)                                                                            \
-  X(SegmentPool, unit)                                                                             \
-  X(DriverMemory, at_hand)                                                                         \
-  X(DriverMemory, is_closed)                                                                       \
-  X(DriverMemory, is_async)                                                                        \
-  X(Give, storages)                                                                                \
-  X(DriverMemory, is_visible)                                                                      \
-  X(Reaper, _loose)                                                                                \
-  X(Reaper, doomed)                                                                                \
-  X(Reaper, late)                                                                                  \
-  X(Kernel, _allowed)                                                                              \
-  X(Kernel, _blocks)                                                                               \
-  X(Kernel, _device)                                                                               \
-  X(Kernel, _function)                                                                             \
-  X(Kernel, _module)                                                                               \
-  X(Kernel, _packer)                                                                               \
-  X(Kernel, shared_memory)
-#define FLOW_SLOTS(X)                                                                              \
-  X(Flow, _first)                                                                                  \
-  X(Flow, _lanes)                                                                                  \
-  X(Flow, _lock)                                                                                   \
-  X(Flow, trace)                                                                                   \
-  X(History, intervals)                                                                            \
-  X(History, lanes)                                                                                \
-  X(History, readers)                                                                              \
-  X(History, special)                                                                              \
-  X(History, writer)                                                                               \
-  X(Lanes, compute)                                                                                \
-  X(Lanes, device)                                                                                 \
-  X(Lanes, download)                                                                               \
-  X(Lanes, upload)                                                                                 \
-  X(BufferSet, buffers)                                                                            \
-  X(BufferSet, execution)                                                                          \
-  X(BufferSet, is_doubtful)                                                                        \
-  X(BufferSet, others)                                                                             \
-  X(BufferSet, reads)                                                                              \
-  X(BufferSet, uploads)                                                                            \
-  X(Pipeline, _closed)                                                                             \
-  X(Pipeline, _flow)                                                                               \
-  X(Pipeline, _lanes)                                                                              \
-  X(Pipeline, _most)                                                                               \
-  X(Pipeline, _needed)                                                                             \
-  X(Pipeline, _reads)                                                                              \
-  X(Pipeline, _runs)                                                                               \
-  X(Pipeline, _sets)                                                                               \
-  X(Pipeline, recording)                                                                           \
-  X(ReadsInFlight, _limit)                                                                         \
-  X(ReadsInFlight, _lock)                                                                          \
-  X(ReadsInFlight, _sizes)                                                                         \
-  X(ReadsInFlight, _total)                                                                         \
-  X(Recording, commands)                                                                           \
-  X(Recording, direct)                                                                             \
-  X(Recording, uses)                                                                               \
-  X(Routine, _flow)                                                                                \
-  X(Routine, _lanes)                                                                               \
-  X(Routine, _plain)                                                                               \
-  X(TrackedBuffer, flow)                                                                           \
-  X(TrackedBuffer, history)                                                                        \
-  X(TrackedBuffer, raw)                                                                            \
-  X(TrackedBuffer, reading)                                                                        \
-  X(TrackedBuffer, writing)
+/* EACH(X, class, a, b): X(class, a) X(class, b). A macro is not expanded in itself, so each step leaves the next one
+ * to another scan, of which AGAIN makes more than there are slots. */
+#define EACH(X, class, ...) __VA_OPT__(AGAIN(NEXT(X, class, __VA_ARGS__)))
+#define NEXT(X, class, slot, ...) X(class, slot) __VA_OPT__(LATER PARENTHESES(X, class, __VA_ARGS__))
+#define LATER() NEXT
+#define PARENTHESES ()
+#define AGAIN(...) AGAIN_16(AGAIN_16(AGAIN_16(AGAIN_16(__VA_ARGS__))))
+#define AGAIN_16(...) AGAIN_4(AGAIN_4(AGAIN_4(AGAIN_4(__VA_ARGS__))))
+#define AGAIN_4(...) AGAIN_1(AGAIN_1(AGAIN_1(AGAIN_1(__VA_ARGS__))))
+#define AGAIN_1(...) __VA_ARGS__
+
+/* Each class: C(class), and S(class, slot) for each of its slots that is read or written here. Those of hal.flow and of
+ * hal.collectives are found when these are imported, as the module's `install_flow` and `install_groups` take them. */
+#define OF(C, S, class, ...) C(class) EACH(S, class, __VA_ARGS__)
+#define CORE(C, S)                                                                                  \
+  OF(C, S, StreamQueue, _backlog, _borrowed, _calls, _closed, _context, _domain, _hosts, _id,       \
+     _issuing, _leader, _limit, _notifier, _ordered, _owner, _pending, _ring, _seen, _shown,        \
+     _stream, _unanswered, _wanted, _watched)                                                       \
+  OF(C, S, Notifier, armed)                                                                         \
+  OF(C, S, Operation, _arguments, _dependencies, _event, _function, _is_begun, _is_host, _kind,     \
+     _launches, _private, _queue, _resources, _retired, _shared, _signals, _state,                  \
+     _stream_waits, _unresolved, _waits)                                                            \
+  OF(C, S, Timeline, _failure, _owner, _points, _reached, _recorded, _reserved, _value)             \
+  OF(C, S, Timepoint, _semaphore, _value)                                                           \
+  OF(C, S, Waiters, _buckets, _keys)                                                                \
+  OF(C, S, Doorbell, argument, _flag)                                                               \
+  OF(C, S, HostWaiter, _bell, _is_asleep, _leads, _missing, _registered)                            \
+  OF(C, S, Event, count, due, handle)                                                               \
+  OF(C, S, EventPool, _free)                                                                        \
+  OF(C, S, CommandBuffer, _device, _failed, _only, _playback, _runs)                                \
+  OF(C, S, Playback, _plain)                                                                        \
+  OF(C, S, Instance, again, broken, graph, lease, rebinder, replica, stream)                        \
+  OF(C, S, InstancePool, _instances, _lock)                                                         \
+  OF(C, S, Replica, table)                                                                          \
+  OF(C, S, Handle, handle)                                                                          \
+  OF(C, S, Lease, instance)                                                                         \
+  OF(C, S, CopyStream, owner, stream, used)                                                         \
+  OF(C, S, DeviceContext, direct, epoch, events, lost, provider, queues, _rotation, starved)        \
+  OF(C, S, DeviceCore, _access, _closed, _context, _copy, _copy_from_host, _copy_streams,           \
+     _copy_to_host, _fill, _heap, _launch, _pageable)                                               \
+  OF(C, S, Queue, _device)                                                                          \
+  OF(C, S, Extent, _allocation, _denied, _device, _dtype, _is_part, _offset, _shape, _size,         \
+     _storage)                                                                                      \
+  OF(C, S, GroupLaunch, begun, ended, ordered, queue, _signals, step, _storages, submission,        \
+     turn, _waits, work)                                                                            \
+  OF(C, S, Storage, address, _heap, host_address, _lease, memory, parts, size, source)              \
+  OF(C, S, Transient, asked, error, index, is_async, lent, _most, pool, recordings, tried, uses)    \
+  OF(C, S, Block, address, bucket, host_address, index, lease, memory, owner, place, size, view,    \
+     way, writable)                                                                                 \
+  OF(C, S, BlockLease, block, since, size)                                                          \
+  OF(C, S, Heap, books, driver, _locks, reaper)                                                     \
+  OF(C, S, Books, blocks, _buckets, imports, _is_broken, limit, lock, now, peak, peaks, pools,      \
+     unused)                                                                                        \
+  OF(C, S, Piece, points, segment)                                                                  \
+  OF(C, S, Segment, pool)                                                                           \
+  OF(C, S, SegmentPool, larger, _last, recent, taken, unit)                                         \
+  OF(C, S, DriverMemory, at_hand, is_async, is_closed, is_visible)                                  \
+  OF(C, S, Give, storages)                                                                          \
+  OF(C, S, Reaper, doomed, late, _loose)                                                            \
+  OF(C, S, Kernel, _allowed, _blocks, _device, _function, _module, _packer, shared_memory)          \
+  OF(C, S, Buffer)                                                                                  \
+  OF(C, S, CollectiveStep)                                                                          \
+  OF(C, S, CopyNode)                                                                                \
+  OF(C, S, Deallocation)                                                                            \
+  OF(C, S, FillNode)                                                                                \
+  OF(C, S, HostCopyNode)                                                                            \
+  OF(C, S, LaunchNode)                                                                              \
+  OF(C, S, Semaphore)                                                                               \
+  OF(C, S, Submission)                                                                              \
+  OF(C, S, ndarray)
+#define FLOW(C, S)                                                                                  \
+  OF(C, S, Flow, _first, _lanes, _lock, trace)                                                      \
+  OF(C, S, History, intervals, lanes, readers, special, writer)                                     \
+  OF(C, S, Lanes, compute, device, download, upload)                                                \
+  OF(C, S, BufferSet, buffers, execution, is_doubtful, others, reads, uploads)                      \
+  OF(C, S, Pipeline, _closed, _flow, _lanes, _most, _needed, _reads, recording, _runs, _sets)       \
+  OF(C, S, ReadsInFlight, _limit, _lock, _sizes, _total)                                            \
+  OF(C, S, Recording, commands, direct, uses)                                                       \
+  OF(C, S, Routine, _flow, _lanes, _plain)                                                          \
+  OF(C, S, TrackedBuffer, history, raw, reading, tracker, writing)
+#define GROUP(C, S)                                                                                 \
+  OF(C, S, Group, _batch, _broken, _closed, _device, _direct, _flights, lock, _records,             \
+     _refused, _turn, _turns)
+#define NO_CLASS(class)
+#define NO_SLOT(class, slot)
+#define SLOTS(X) CORE(NO_CLASS, X) FLOW(NO_CLASS, X) GROUP(NO_CLASS, X)
+#define CLASSES(X) CORE(X, NO_SLOT) FLOW(X, NO_SLOT) GROUP(X, NO_SLOT)
 
 #define SLOT_NAME(class, slot) class##_##slot,
 enum slot { SLOTS(SLOT_NAME) SLOT_COUNT };
@@ -315,66 +147,5 @@ static inline long long integer(PyObject *number) {
 }
 
 static inline long long number(PyObject *object, enum slot slot) { return integer(get(object, slot)); }
-
-/* X(name): the classes, as the module's `install`, `install_flow` and `install_groups` take them. */
-#define CLASSES(X) CORE_CLASSES(X) FLOW_CLASSES(X) GROUP_CLASSES(X)
-#define GROUP_CLASSES(X) X(Group)
-#define FLOW_CLASSES(X)                                                                            \
-  X(BufferSet)                                                                                     \
-  X(Flow)                                                                                          \
-  X(History)                                                                                       \
-  X(Lanes)                                                                                         \
-  X(Pipeline)                                                                                      \
-  X(ReadsInFlight)                                                                                 \
-  X(Recording)                                                                                     \
-  X(Routine)                                                                                       \
-  X(TrackedBuffer)
-#define CORE_CLASSES(X)                                                                                 \
-  X(CommandBuffer)                                                                                 \
-  X(CopyNode)                                                                                      \
-  X(FillNode)                                                                                      \
-  X(Handle)                                                                                        \
-  X(HostCopyNode)                                                                                  \
-  X(Instance)                                                                                      \
-  X(InstancePool)                                                                                  \
-  X(CopyStream)                                                                                    \
-  X(LaunchNode)                                                                                    \
-  X(Lease)                                                                                         \
-  X(Playback)                                                                                      \
-  X(Replica)                                                                                       \
-  X(Block)                                                                                         \
-  X(Books)                                                                                         \
-  X(Buffer)                                                                                        \
-  X(Deallocation)                                                                                  \
-  X(DriverMemory)                                                                                  \
-  X(Give)                                                                                          \
-  X(Piece)                                                                                         \
-  X(Reaper)                                                                                        \
-  X(Segment)                                                                                       \
-  X(SegmentPool)                                                                                   \
-  X(BlockLease)                                                                                    \
-  X(Heap)                                                                                          \
-  X(DeviceContext)                                                                                 \
-  X(DeviceCore)                                                                                    \
-  X(Event)                                                                                         \
-  X(EventPool)                                                                                     \
-  X(Extent)                                                                                        \
-  X(Doorbell)                                                                                      \
-  X(GroupLaunch)                                                                                   \
-  X(HostWaiter)                                                                                    \
-  X(Kernel)                                                                                        \
-  X(Notifier)                                                                                      \
-  X(Operation)                                                                                     \
-  X(Queue)                                                                                         \
-  X(Semaphore)                                                                                     \
-  X(CollectiveStep)                                                                                \
-  X(Storage)                                                                                       \
-  X(StreamQueue)                                                                                   \
-  X(Submission)                                                                                    \
-  X(Timeline)                                                                                      \
-  X(Timepoint)                                                                                     \
-  X(Transient)                                                                                     \
-  X(Waiters)                                                                                       \
-  X(ndarray)
 
 #endif

@@ -53,49 +53,60 @@ enum answer {
 /* Return whether a type is called with keywords, which none here takes; then an exception is set. */
 bool has_keywords(PyTypeObject *type, PyObject *keywords);
 
-#define CLASS_FIELD(name) PyTypeObject *name;
+/* The objects that `install` is given besides classes, and the numbers. */
+#define PARTS(X)                                                                                            \
+  X(lock)                                         /* the timeline lock */                                   \
+  X(act) X(put_last) X(nothing)                   /* call a step's function, at once or later; one of these */ \
+  X(complete_issue)                               /* records the missing event, and publishes */            \
+  X(take_back)                                    /* takes back a claim */                                  \
+  X(go_on)                                        /* makes the rest of a recording's calls */               \
+  X(harvest_some)                                 /* retires what C cannot */                               \
+  X(issue_ready)                                  /* issues what is ready */                                \
+  X(release_again) X(release_some)                /* release those that wait, here or later */              \
+  X(want)                                         /* has an operation retired as it ends */                 \
+  X(sleep) X(wait_all)                            /* wait for what was watched or asked in vain */          \
+  X(leave)                                        /* takes a thread's registrations back */                 \
+  X(prepare)                                      /* records an operation of a group */                     \
+  X(put_off)                                      /* a dict of calls that later ones must not overtake */   \
+  X(bells)                                        /* a list of doorbells that nobody sleeps at */           \
+  X(heappop) X(heappush)                                                                                    \
+  X(issued) X(issuing) X(done)                    /* states, small numbers */                               \
+  X(cached_way) X(async_way) X(device_memory)     /* parts of what an alloca makes */                       \
+  X(no_bucket) X(gone) X(many_uses) X(bytes)                                                                \
+  X(deallocated)                                  /* the bit of a buffer that was given back */             \
+  X(host_memory)                                                                                            \
+  X(held)                                         /* a step that never ends: owns a copy stream in these hands */
+#define NUMBERS(X)                                                                                          \
+  X(denied_write) X(denied_read)                  /* bits of a buffer's rights that a dispatch needs */     \
+  X(denied_target) X(denied_source)               /* and a fill; and a copy, of what it reads */            \
+  X(large)                                        /* the most bytes of a block of the cache */              \
+  X(alignment) X(recent)                          /* of memory, in bytes; of sizes in keys of recent pieces, in bits */ \
+  X(harvest_mask)                                                                                           \
+  X(budget)                                       /* operations that one signal issues itself */            \
+  X(chunk)                                        /* the most bytes of one native fill */                   \
+  X(small)                                        /* of a write, which captures them */                     \
+  X(part)                                         /* and of a copy that blocks, which no Ctrl-C ends */     \
+  X(most_blocks) X(most_blocks_yz)                /* of a grid: in x, and in each of the others */
 
-/* What `install` was given: the engine's classes, its lock and its constants. */
+#define CLASS_FIELD(name) PyTypeObject *name;
+#define PART_FIELD(name) PyObject *name;
+#define NUMBER_FIELD(name) long name;
+
+/* What `install` was given, and what is made of it. */
 extern struct engine {
   CLASSES(CLASS_FIELD)
-  PyObject *lock;                                         /* the timeline lock */
-  PyObject *complete_issue; /* Python: records the missing event, and publishes */
-  PyObject *take_back;      /* Python: takes back a claim */
-  PyObject *go_on;          /* Python: makes the rest of a recording's calls */
-  PyObject *harvest_some;                                 /* Python: retires what C cannot */
-  PyObject *issue_ready;                                  /* Python: issues what is ready */
-  PyObject *release_again, *release_some; /* Python: release those that wait, here or later */
-  PyObject *want;                          /* Python: has an operation retired as it ends */
-  PyObject *sleep, *wait_all;              /* Python: wait for what was watched or asked in vain */
-  PyObject *leave;                         /* Python: takes a thread's registrations back */
-  PyObject *act, *put_last, *nothing;      /* Python: call a step's function, at once or later; one that does nothing */
-  PyObject *bells;                         /* a list of doorbells that nobody sleeps at */
-  PyObject *heappop, *heappush;
-  PyObject *prepare, *settle; /* Python: records an operation of a group; watches over one */
-  PyObject *watched;          /* the set of the groups that are watched over */
-  PyObject *issued, *issuing, *done;                      /* states, small numbers */
+  PARTS(PART_FIELD)
+  NUMBERS(NUMBER_FIELD)
+  PyObject *settle;                                       /* Python: watches over an operation of a group */
+  PyObject *watched;                                      /* the set of the groups that are watched over */
   PyObject *zero, *one;
   PyObject *append, *popleft;                             /* names of methods of a deque */
   PyObject *empty, *at_once;                              /* (), (False,) */
   PyObject *waiting;                                      /* ("wait",) */
-  PyObject *put_off; /* a dict of the calls that are put off: later ones must not overtake them */
-  long denied_write, denied_read; /* bits of a buffer's rights that a dispatch needs */
-  long denied_target;             /* and a fill */
-  long denied_source;             /* and a copy, of what it reads */
-  PyObject *cached_way, *async_way, *device_memory, *no_bucket, *gone, *many_uses, *bytes; /* parts of what an alloca makes */
-  PyObject *deallocated; /* the bit of a buffer that was given back */
-  PyObject *host_memory;
-  PyObject *held; /* a step that never ends: the owner of a copy stream in these hands */
-  long large; /* the most bytes of a block of the cache */
-  long alignment, recent;         /* of memory, in bytes; of the size in a key of recent pieces, in bits */
-  long harvest_mask;
-  long budget;                    /* operations that one signal issues itself */
-  long chunk;                     /* the most bytes of one native fill */
-  long small;                     /* of a write, which captures them */
-  long part;                      /* and of a copy that blocks, which no Ctrl-C ends */
-  long most_blocks, most_blocks_yz; /* of a grid: in x, and in each of the others */
 } engine;
 #undef CLASS_FIELD
+#undef PART_FIELD
+#undef NUMBER_FIELD
 
 /* What a clock shows. */
 static inline double seconds_of(clockid_t clock) {
@@ -110,7 +121,7 @@ static inline PyObject *device_of(PyObject *queue) {
 }
 
 int install_engine(PyObject *classes, PyObject *parts);
-int install_flow(PyObject *classes);
+int install_flow(PyObject *classes, PyObject *parts);
 int install_groups(PyObject *classes, PyObject *parts);
 int use_lock(PyObject *lock);
 
@@ -402,42 +413,21 @@ bool retire_completed(PyObject *operation, struct drops *drops);
 typedef enum answer (*shortcut_function)(PyObject *const *args, Py_ssize_t count, PyObject *names,
                                          PyObject **result);
 
-enum answer fill_shortcut(PyObject *const *, Py_ssize_t, PyObject *, PyObject **);
-enum answer dispatch_shortcut(PyObject *const *, Py_ssize_t, PyObject *, PyObject **);
-enum answer allocate_shortcut(PyObject *const *, Py_ssize_t, PyObject *, PyObject **);
-enum answer alloca_shortcut(PyObject *const *, Py_ssize_t, PyObject *, PyObject **);
-enum answer dealloca_shortcut(PyObject *const *, Py_ssize_t, PyObject *, PyObject **);
-enum answer execute_shortcut(PyObject *const *, Py_ssize_t, PyObject *, PyObject **);
-enum answer all_gather_shortcut(PyObject *const *, Py_ssize_t, PyObject *, PyObject **);
-enum answer all_reduce_shortcut(PyObject *const *, Py_ssize_t, PyObject *, PyObject **);
-enum answer all_to_all_shortcut(PyObject *const *, Py_ssize_t, PyObject *, PyObject **);
-enum answer barrier_shortcut(PyObject *const *, Py_ssize_t, PyObject *, PyObject **);
-enum answer broadcast_shortcut(PyObject *const *, Py_ssize_t, PyObject *, PyObject **);
-enum answer receive_shortcut(PyObject *const *, Py_ssize_t, PyObject *, PyObject **);
-enum answer reduce_shortcut(PyObject *const *, Py_ssize_t, PyObject *, PyObject **);
-enum answer reduce_scatter_shortcut(PyObject *const *, Py_ssize_t, PyObject *, PyObject **);
-enum answer send_shortcut(PyObject *const *, Py_ssize_t, PyObject *, PyObject **);
-enum answer flow_fill_shortcut(PyObject *const *, Py_ssize_t, PyObject *, PyObject **);
-enum answer flow_dispatch_shortcut(PyObject *const *, Py_ssize_t, PyObject *, PyObject **);
-enum answer flow_execute_shortcut(PyObject *const *, Py_ssize_t, PyObject *, PyObject **);
-enum answer run_shortcut(PyObject *const *, Py_ssize_t, PyObject *, PyObject **);
-enum answer check_read_shortcut(PyObject *const *, Py_ssize_t, PyObject *, PyObject **);
-enum answer add_read_shortcut(PyObject *const *, Py_ssize_t, PyObject *, PyObject **);
-enum answer routine_shortcut(PyObject *const *, Py_ssize_t, PyObject *, PyObject **);
-enum answer at_shortcut(PyObject *const *, Py_ssize_t, PyObject *, PyObject **);
-enum answer signal_shortcut(PyObject *const *, Py_ssize_t, PyObject *, PyObject **);
-enum answer copy_shortcut(PyObject *const *, Py_ssize_t, PyObject *, PyObject **);
-enum answer submit_shortcut(PyObject *const *, Py_ssize_t, PyObject *, PyObject **);
-enum answer queue_read_shortcut(PyObject *const *, Py_ssize_t, PyObject *, PyObject **);
-enum answer queue_write_shortcut(PyObject *const *, Py_ssize_t, PyObject *, PyObject **);
-enum answer read_shortcut(PyObject *const *, Py_ssize_t, PyObject *, PyObject **);
-enum answer write_shortcut(PyObject *const *, Py_ssize_t, PyObject *, PyObject **);
-enum answer wait_before_shortcut(PyObject *const *, Py_ssize_t, PyObject *, PyObject **);
-enum answer wait_all_shortcut(PyObject *const *, Py_ssize_t, PyObject *, PyObject **);
-enum answer wait_shortcut(PyObject *const *, Py_ssize_t, PyObject *, PyObject **);
+/* X(name): each shortcut by the name that Python asks for it, the function `name_shortcut`. */
+#define SHORTCUTS(X)                                                                               \
+  X(fill) X(copy) X(dispatch) X(execute) X(submit) X(queue_read) X(queue_write)                    \
+  X(alloca) X(dealloca) X(allocate) X(read) X(write) X(wait_before)                                \
+  X(at) X(signal) X(wait) X(wait_all) X(submission_wait) X(spin)                                   \
+  X(all_gather) X(all_reduce) X(all_to_all) X(barrier) X(broadcast)                                \
+  X(receive) X(reduce) X(reduce_scatter) X(send)                                                   \
+  X(flow_fill) X(flow_dispatch) X(flow_execute) X(pipeline_run) X(routine)                         \
+  X(reads_add) X(reads_check)
+#define DECLARE(name)                                                                              \
+  enum answer name##_shortcut(PyObject *const *, Py_ssize_t, PyObject *, PyObject **);
+SHORTCUTS(DECLARE)
+#undef DECLARE
+
 PyObject *sleep_at(PyObject *module, PyObject *const *args, Py_ssize_t count);
-enum answer spin_shortcut(PyObject *const *, Py_ssize_t, PyObject *, PyObject **);
-enum answer submission_wait_shortcut(PyObject *const *, Py_ssize_t, PyObject *, PyObject **);
 
 /* release(semaphore, value): issue operations that wait for a value that is recorded or reached. */
 PyObject *release_some(PyObject *module, PyObject *args);

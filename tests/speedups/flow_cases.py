@@ -235,7 +235,7 @@ def unusual(one, device):
 
 def case_what_is_unusual_is_left_to_python(device):
     one = Setting(device)
-    methods = {"Flow.fill", "Flow.dispatch", "Flow.execute", "Routine.__call__"}
+    methods = {"Transfers.fill", "Flow.dispatch", "Flow.execute", "Routine.__call__"}
     for number, (call, error) in enumerate(unusual(one, device)):
         raised = None
         with Calls() as calls:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import sys
-from typing import Final
+from typing import Any, Final
 
 _NUMBERS: Final = {"x86_64": 202, "aarch64": 98, "riscv64": 98, "ppc64le": 221}
 """The number of the system call for each machine."""
@@ -17,7 +17,7 @@ _WAIT: Final = 0
 _WAKE: Final = 1
 _EVERYBODY: Final = 2**31 - 1
 
-_syscall = ctypes.CDLL(None).syscall if _NUMBER else None
+_syscall: Any = ctypes.CDLL(None).syscall if _NUMBER else None
 
 
 class Timespec(ctypes.Structure):
@@ -40,12 +40,10 @@ def sleep(address: int, value: int, seconds: float) -> None:
 
     May return early. Releases the interpreter lock.
     """
-    assert _syscall is not None  # noqa: S101 - for the type checker
     word, limit = ctypes.c_void_p(address), ctypes.byref(Timespec(seconds))
     _syscall(_NUMBER, word, _WAIT, ctypes.c_uint32(value), limit, None, 0)
 
 
 def wake(address: int) -> None:
     """Wake all that sleep at the 32-bit word, in any process."""
-    assert _syscall is not None  # noqa: S101 - for the type checker
     _syscall(_NUMBER, ctypes.c_void_p(address), _WAKE, _EVERYBODY, None, None, 0)

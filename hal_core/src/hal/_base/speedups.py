@@ -13,7 +13,7 @@ import importlib
 import os
 import warnings
 from types import ModuleType
-from typing import Final
+from typing import Any, Final
 
 from hal._base.sources import digest
 
@@ -60,7 +60,7 @@ def _why(error: ImportError) -> str:
     return _NOT_BUILT
 
 
-module: ModuleType | None
+module: Any
 """The extension, or None: then every call takes the Python engine."""
 why_not: str
 """Why there is none, in words for users; empty if there is one."""

@@ -54,7 +54,7 @@ class Pool:
 
     def run(self, function: Callable[..., object], *arguments: object) -> None:
         """Have `function` called on a thread of the pool. Any thread, no lock held."""
-        self.append(function, *arguments)
+        self._tasks.append((function, arguments))
         self.wake()
 
     def append(self, function: Callable[..., object], *arguments: object) -> None:
@@ -62,12 +62,9 @@ class Pool:
         self._tasks.append((function, arguments))
 
     def wake(self) -> None:
-        """Have a thread look for calls. Raises nothing; any thread, no lock held."""
-        if not self._lock._is_owned():  # else we interrupted the owner, which goes on with it
-            self._serve()
-
-    def _serve(self) -> None:
-        """Wake a thread for pending work, or start one; each woken thread wakes the next."""
+        """Wake a thread for pending calls, or start one; each woken thread wakes the next."""
+        if self._lock._is_owned():
+            return  # we interrupted the owner, which goes on with it
         with self._lock:
             while True:  # a condition here would be compiled without the exit of the `with`
                 if not self._idle:
@@ -115,7 +112,7 @@ class Pool:
                     seconds = _IDLE_SECONDS if self._count > 1 else _LONG_SECONDS
             if task is not None:
                 if self._tasks:
-                    self._serve()
+                    self.wake()
                 _call(*task)
                 task = None
                 with self._lock:

@@ -86,7 +86,6 @@ class Playback:
 
     __slots__ = (
         "_describe",
-        "_device",
         "_direct",
         "_functions",
         "_host_copies",
@@ -99,6 +98,7 @@ class Playback:
         "_spares",
         "_template",
         "_uses",
+        "device",
         "is_host",
         "owners",
     )
@@ -123,7 +123,7 @@ class Playback:
         nodes = [each.node for each in commands]
         resources = self._resources = [each.resources for each in commands]
         uses = SlotUses(rules.count, commands)
-        self._device = device
+        self.device = device
         self._functions = [each.function for each in commands]
         self._rules = rules
         self._uses = uses
@@ -154,7 +154,7 @@ class Playback:
         if slots:
             self._plan = plan_of(self._rules, self._uses, nodes)
         if self._lowering is not None:
-            calls = self._device._context.calls
+            calls = self.device._context.calls
             if calls is None or not calls.update_launch:
                 self._plan = None
             return self._pool if not slots or self._plan is not None else None
@@ -164,11 +164,6 @@ class Playback:
         if self._plan is None or not is_one or nodes[0].shared_memory:
             return None
         return self._plan.of_launch(self._template.copy())
-
-    @property
-    def device(self) -> DeviceCore:
-        """The device whose queues run it."""
-        return self._device
 
     def temporaries(self) -> tuple[int, ...]:
         """Return the bytes of each block that an execution reserves for its temporaries."""
@@ -207,7 +202,7 @@ class Playback:
             return (self._run_on_host, (table, moves), resources), True
         if self._lowering is not None:
             lease = Lease()
-            return (self._launch, (table, lease), (resources, lease)), False
+            return (self._launch, (self._lowering, table, lease), (resources, lease)), False
         bound = table if self._uses.count else None
         return (_StreamReplay(self, bound, len(self._functions)), (), resources), False
 
@@ -228,7 +223,7 @@ class Playback:
             table = execution.table
             replica = execution.replica = self._template if table is None else self._take(table)
         functions, nodes = self._functions, replica.nodes
-        direct = self._device._context.direct
+        direct = self.device._context.direct
         node, position = None, start
         try:
             # C makes the calls that it can, up to one that fails or is not its own; that one is
@@ -259,33 +254,33 @@ class Playback:
                 yield function, each
 
         try:
-            run_on_host(self._device, calls(), moves)
+            run_on_host(self.device, calls(), moves)
         except HalError as error:
             raise self._explain(error, replica.nodes, node) from error
         self._spares.append(replica)
 
-    def _launch(self, stream: int, table: Table | LateTable, lease: Lease) -> None:
+    def _launch(
+        self, stream: int, lowering: Lowering, table: Table | LateTable, lease: Lease
+    ) -> None:
         """Launch a native graph instance, after updating it to a binding table."""
         addresses = self._resolve(table)
-        native = self._device._native
+        native, plan = self.device._native, self._plan
         instance = self._pool.take(stream, addresses, lease)
         if instance is None:
-            instance = self._instantiate(stream, addresses, lease)
+            instance = self._instantiate(stream, lowering, addresses, lease)
         elif instance.replica.table != addresses:
             try:
-                self._update(instance, addresses)
+                self._update(instance, lowering.positions, addresses)
             except OperationError:
                 # Other bindings may need other nodes: pinned memory instead of the device's.
-                instance = self._instantiate(stream, addresses, lease)
-        if self._plan is not None:
-            self._prepare(instance)
+                instance = self._instantiate(stream, lowering, addresses, lease)
+        if plan is not None:
+            self._prepare(instance, lowering.positions, plan)
         native.launch_graph(stream, instance.graph.handle)
 
-    def _instantiate(self, stream: int, table: Table, lease: Lease) -> Instance:
+    def _instantiate(self, stream: int, lowering: Lowering, table: Table, lease: Lease) -> Instance:
         """Make an instance that is bound to a table, and lease it."""
-        lowering, heap = self._lowering, self._device._heap
-        assert lowering is not None  # noqa: S101 - for the type checker
-        native = self._device._native
+        native, heap = self.device._native, self.device._heap
         replica = self._take(table) if self._uses.count else self._template
         nodes: list[Node] = [_EMPTY] * len(lowering.dependencies)
         for position, node in zip(lowering.positions, replica.nodes, strict=True):
@@ -303,16 +298,14 @@ class Playback:
             native.update_graph(handle.handle, place, replica.nodes[command])
         instance = lease.instance = Instance(handle, replica, stream, lease)
         self._pool.add(instance)
-        pools = self._device._instances
+        pools = self.device._instances
         pools[weakref.ref(self._pool, pools.pop)] = None  # the same key each time: they are equal
         return instance
 
-    def _update(self, instance: Instance, table: Table) -> None:
+    def _update(self, instance: Instance, positions: Sequence[int], table: Table) -> None:
         """Update the nodes of an instance that use other buffers now to the new addresses."""
-        lowering = self._lowering
-        assert lowering is not None  # noqa: S101 - for the type checker
-        update, handle = self._device._native.update_graph, instance.graph.handle
-        positions, nodes = lowering.positions, instance.replica.nodes
+        update, handle = self.device._native.update_graph, instance.graph.handle
+        nodes = instance.replica.nodes
         instance.broken = True  # unless all goes well
         node = None
         try:
@@ -323,17 +316,13 @@ class Playback:
             raise self._explain(error, nodes, node) from error
         instance.broken = False
 
-    def _prepare(self, instance: Instance) -> None:
+    def _prepare(self, instance: Instance, positions: Sequence[int], plan: RebindPlan) -> None:
         """Let the C extension bind an instance anew, unless one of its launches is switched off."""
-        plan, lowering = self._plan, self._lowering
-        assert plan is not None  # noqa: S101 - for the type checker
-        assert lowering is not None  # noqa: S101
         nodes = instance.replica.nodes
         if any(0 in nodes[command].grid for command in self._uses.sized):
             instance.rebinder = None
         elif instance.rebinder is None:
-            native = self._device._native
-            instance.rebinder = plan.of_instance(native, instance, lowering.positions)
+            instance.rebinder = plan.of_instance(self.device._native, instance, positions)
 
     def _take(self, table: Table | LateTable) -> Replica:
         """Return a replica that is bound to a table and that nobody else uses."""

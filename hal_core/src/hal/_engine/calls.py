@@ -16,11 +16,7 @@ if TYPE_CHECKING:
 _ADDRESS_AT_MOST: Final = 2**64 - 1
 _STATUS_AT_MOST: Final = 2**31 - 1
 _NUMBERS: Final = frozenset({"not_ready", "most_launches"})
-_MAY_BE_ZERO: Final = frozenset(
-    {"current", "context", "exchange_capture_mode", "most_launches"}
-    | {"allocate_async", "free_async", "pool", "update_launch", "write_value", "wait_value"}
-    | {"call", "copy", "synchronize_stream", "make_current", "query_stream"}
-)
+_MAY_BE_ZERO: Final = frozenset({"current", "context", *CallTable._field_defaults})
 
 
 def table_of(native: NativeDevice, name: str) -> CallTable | None:

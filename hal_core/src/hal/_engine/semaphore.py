@@ -233,7 +233,6 @@ def signal_again(semaphore: Semaphore, value: int) -> None:
 
 def release_some(step: CallStep, semaphore: Semaphore, value: int) -> None:
     """Have C issue some more; on the progress thread, so other work comes in between (Q1)."""
-    assert speedups.module is not None  # noqa: S101 - for the type checker
     step.calm = True  # C may call the engine
     speedups.module.release(semaphore, value)
     step.calm = False

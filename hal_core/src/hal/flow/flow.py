@@ -12,8 +12,8 @@ from hal.flow.buffers import TrackedBuffer
 from hal.flow.merging import MergeBuffer
 from hal.flow.pipelines import Pipeline
 from hal.flow.recordings import Recording, bound_accesses, kernel_arguments
-from hal.flow.scheduler import AnyDevice, QueueName, TraceFunction, doubt, index_of
-from hal.flow.tracking import History, TrackedAccess, part_of
+from hal.flow.scheduler import AnyDevice, QueueName, TraceFunction, doubt
+from hal.flow.tracking import History, TrackedAccess
 from hal.flow.transfers import Transfers
 from hal.flow.virtual import name_of
 from hal.protocols import Bindings, Signals, Waits
@@ -108,35 +108,6 @@ class Flow(Transfers):
 
     # Operations
 
-    def fill(
-        self,
-        buffer: TrackedBuffer,
-        value: object,
-        *,
-        offset: int = 0,
-        size: int | None = None,
-        queue: QueueName = None,
-        wait: Waits = (),
-        signal: Signals = (),
-    ) -> hal.Submission:
-        """Fill as `hal.Queue.fill` does, on the compute queue."""
-        self.check(buffer, "fill")
-        buffer.check_fill(value)
-        history, raw, part = buffer.history, buffer.raw, buffer.part
-        if size is not None or offset.__class__ is not int or offset:
-            offset = index_of(offset, "fill: offset")
-            size = None if size is None else index_of(size, "fill: size")
-            start = buffer.start + offset
-            part = part_of(history, start, buffer.stop if size is None else start + size)
-        lane = history.lanes.compute if queue is None else self.queue_of(queue, history.lanes)
-        return self.run(
-            ((history, part, True),),
-            lambda waits: lane.fill(
-                raw, value, offset=offset, size=size, wait=waits, signal=signal
-            ),
-            wait,
-        )
-
     def dispatch(
         self,
         kernel: hal.Kernel,
@@ -164,7 +135,7 @@ class Flow(Transfers):
         if grid.__class__ is not int and isinstance(grid, (TrackedBuffer, hal.Buffer)):
             used.append((None, grid, False))
         for key, value, is_written in used:
-            if value.__class__ is not TrackedBuffer or value.flow is not self:
+            if value.__class__ is not TrackedBuffer or value.tracker is not self:
                 self.check(value, f"dispatch of {kernel.name!r}")
             accesses.append(value.writing if is_written else value.reading)
             if key is None:

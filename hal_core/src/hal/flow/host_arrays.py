@@ -226,6 +226,8 @@ _Read: TypeAlias = tuple[int, int, hal.Submission]
 
 _START: Final = itemgetter(0)
 
+_byte_bounds: Final[Any] = getattr(np.lib, "array_utils", np).byte_bounds  # moved in numpy 2
+
 
 def _address(target: Any) -> int:  # noqa: ANN401
     """Return where an array, or an object with the buffer protocol, has its memory."""
@@ -243,11 +245,5 @@ def _bounds(host: Any) -> tuple[int, int]:  # noqa: ANN401
     if array.flags.c_contiguous:
         low = _address(array)
         return low, low + array.nbytes
-    low = array.ctypes.data
-    high = low + array.itemsize if array.size else low
-    for count, stride in zip(array.shape, array.strides, strict=True):
-        if stride < 0:
-            low += (count - 1) * stride
-        else:
-            high += (count - 1) * stride
-    return low, max(low, high)
+    bounds: tuple[int, int] = _byte_bounds(array) if array.size else (0, 0)
+    return bounds

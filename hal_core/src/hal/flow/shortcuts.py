@@ -38,6 +38,6 @@ def install() -> None:
     module = speedups.module
     if module is None:
         return
-    module.install_flow({each.__name__: each for each in _CLASSES})
+    module.install_flow({each.__name__: each for each in _CLASSES}, {})
     for owner, method, name in _METHODS:
         setattr(owner, method, module.Shortcut(name, getattr(owner, method)))

@@ -101,6 +101,35 @@ class Transfers(Scheduler):
             self.fill(made.view(np.uint8), 0)
         return made
 
+    def fill(
+        self,
+        buffer: TrackedBuffer,
+        value: object,
+        *,
+        offset: int = 0,
+        size: int | None = None,
+        queue: QueueName = None,
+        wait: Waits = (),
+        signal: Signals = (),
+    ) -> hal.Submission:
+        """Fill as `hal.Queue.fill` does, on the compute queue."""
+        self.check(buffer, "fill")
+        buffer.check_fill(value)
+        history, raw, part = buffer.history, buffer.raw, buffer.part
+        if size is not None or offset.__class__ is not int or offset:
+            offset = index_of(offset, "fill: offset")
+            size = None if size is None else index_of(size, "fill: size")
+            start = buffer.start + offset
+            part = part_of(history, start, buffer.stop if size is None else start + size)
+        lane = history.lanes.compute if queue is None else self.queue_of(queue, history.lanes)
+        return self.run(
+            ((history, part, True),),
+            lambda waits: lane.fill(
+                raw, value, offset=offset, size=size, wait=waits, signal=signal
+            ),
+            wait,
+        )
+
     def write(
         self,
         buffer: TrackedBuffer,
