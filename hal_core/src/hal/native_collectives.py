@@ -332,12 +332,19 @@ class NativeGroup(ABC):
         As far as they are known. May ask the peers, for a second at most.
         """
 
+    def stop(self, error: HalError) -> None:  # noqa: B027 - most libraries have no such call
+        """Let peers write to no buffer of what runs, as far as there is a way.
+
+        Called before that work fails, since its buffers may be used again then; `abort` follows.
+        What is on a stream goes on until then. Returns within a second.
+        """
+
     @abstractmethod
     def abort(self, error: HalError) -> None:
         """End what runs, and tell the peers if there is a way; the group is not used again.
 
         Returns within seconds. What runs on a stream ends; what `begin` was given need not
-        be finished.
+        be finished. Called again if an interrupt has ended the call.
         """
 
     @abstractmethod
@@ -366,7 +373,10 @@ class NativeGroup(ABC):
 
     @abstractmethod
     def close(self, timeout: float) -> None:
-        """Free what it has; nothing runs. Never waits longer for peers than `timeout` seconds."""
+        """Free what it has; nothing runs. Never waits longer for peers than `timeout` seconds.
+
+        Called again if an interrupt has ended the call.
+        """
 
 
 class Place(NamedTuple):

@@ -157,11 +157,11 @@ def execute_parts(
                 submit_together(operations, tuple(lists))
             else:
                 once(commands, lambda: submit_together(operations, tuple(lists)))
+            for group, launch in lined_up:
+                launch.drop()
+                group.settle(launch)
         except BaseException as error:
             for group, launch in reversed(lined_up):
                 group.withdraw(launch, error)
             raise
-        for group, launch in lined_up:
-            launch.drop()
-            group.settle(launch)
     return last

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import threading
 import time
 from collections import deque
@@ -60,13 +61,16 @@ class Group(Participant):
         "_batch",
         "_broken",
         "_closed",
+        "_closer",
         "_counts",
         "_device",
         "_direct",
         "_flights",
         "_generation",
+        "_is_aborted",
         "_name",
         "_native",
+        "_process",
         "_provider",
         "_rank",
         "_records",
@@ -95,12 +99,16 @@ class Group(Participant):
         self._turn = 0  # those that were issued
         self._records: deque[CollectiveStep] = deque(maxlen=RECORDS)
         self._broken: CollectiveError | None = None
+        self._is_aborted = False
         self._closed = False
+        self._closer: object = None  # the call that closes it, or has done so
         self._batch: _OpenBatch | None = None
         self._generation = 0
+        self._process = os.getpid()
         # Of the C extension: what it remembers of `call_for`, and the status of a call that failed
         self._direct: dict[tuple[object, ...], object] | None = {} if native.on_stream else None
         self._refused = 0
+        group_watch.watch.start()
 
     @property
     def rank(self) -> int:
@@ -140,6 +148,7 @@ class Group(Participant):
     @property
     def error(self) -> CollectiveError | None:
         """Why the group is broken, as a fresh exception; None if it is not."""
+        self._check_process()
         self.look()
         broken = self._broken
         return None if broken is None else again(broken)
@@ -203,37 +212,41 @@ class Group(Participant):
         also = self.line_up(launch)
         try:
             launch.start(also)
+            self.settle(launch)
         except BaseException as error:
             self.withdraw(launch, error)
             raise
-        self.settle(launch)
 
     def line_up(self, launch: Launch) -> tuple[hal.Submission, ...]:
         """Make a launch the next of the group; return the submissions that it waits for."""
         self._live()
-        flights = self._flights
-        while flights and flights[0].outcome():
-            flights.popleft()
-        also: tuple[hal.Submission, ...] = ()
-        if flights:
-            before = flights[-1]
-            if before.queue is not launch.queue or not before.ordered:
-                also = (before.submission,)  # one after the other, also across queues
-        for work in launch.work:
-            work.step = step = self._numbered(work.step)
-            self._records.append(step)
         launch.step = launch.work[0].step
-        launch.turn = self._turns
-        if self._broken is None:
-            self._turns += 1
-        flights.append(launch)
+        try:
+            flights = self._flights
+            while flights and flights[0].outcome():
+                flights.popleft()
+            also: tuple[hal.Submission, ...] = ()
+            if flights:
+                before = flights[-1]
+                if before.queue is not launch.queue or not before.ordered:
+                    also = (before.submission,)  # one after the other, also across queues
+            for work in launch.work:
+                work.step = step = self._numbered(work.step)
+                self._records.append(step)
+            launch.step = launch.work[0].step
+            launch.turn = self._turns
+            if self._broken is None:
+                self._turns += 1
+            flights.append(launch)
+        except BaseException as error:
+            self._give_up(launch, error)
+            raise
         return also
 
     def withdraw(self, launch: Launch, error: BaseException) -> None:
         """Undo `line_up` if the submission was refused; else it fails, and so does the group."""
         if not isinstance(error, HalError):
-            launch.fail(OperationError(f"the submission was interrupted by {error!r}"))
-            self.settle(launch)
+            self._give_up(launch, error)
             return
         self._flights.remove(launch)
         self._turns = launch.turn
@@ -241,6 +254,14 @@ class Group(Participant):
             self._line_of(work.step)[0] -= 1
             self._records.pop()
         launch.fail(OperationError("the submission was refused"))
+
+    def _give_up(self, launch: Launch, error: BaseException) -> None:
+        """Break the group: nobody knows how far an interrupted submission has come."""
+        cause = OperationError(f"the submission was interrupted by {error!r}")
+        broken = withdrawn(self._name, self._rank, launch.step, cause, self._told())
+        self._broken = self._broken or broken
+        group_watch.watch.add(self)
+        launch.fail(cause)
 
     def settle(self, launch: Launch) -> None:
         """Watch over a launch that was submitted."""
@@ -280,28 +301,28 @@ class Group(Participant):
         directions need a batch. If the body raises nothing is submitted, and that
         submission fails.
         """
+        batch = _OpenBatch()
+        try:
+            self._open(batch)
+            yield  # without the lock: other threads submit meanwhile
+            with self.lock:
+                self._batch = None
+                if batch.launch is not None:
+                    self._start(batch.launch)
+        except BaseException as error:
+            if self._batch is batch:
+                self._batch = None
+            if batch.launch is not None:
+                reason = OperationError(f"the batch of {self._name} was left by {error!r}")
+                batch.launch.fail(error if isinstance(error, ClosedError) else reason)
+            raise
+
+    def _open(self, batch: _OpenBatch) -> None:
         with self.lock:
             self._live()
             if self._batch is not None:
                 raise InvalidArgumentError(f"a batch of {self._name} is open already; end it first")
-            self._batch = batch = _OpenBatch()
-        try:
-            yield  # without the lock: other threads submit meanwhile
-        except BaseException as error:
-            with self.lock:
-                self._batch = None
-            if batch.launch is not None:
-                reason = OperationError(f"the batch of {self._name} was left by {error!r}")
-                batch.launch.fail(reason)
-            raise
-        with self.lock:
-            self._batch = None
-            if batch.launch is None:
-                return
-            if self._closed:
-                batch.launch.fail(ClosedError(f"{self._name} is closed"))
-                self._live()
-            self._start(batch.launch)
+            self._batch = batch
 
     # Issue
 
@@ -384,19 +405,21 @@ class Group(Participant):
     def _break(self, error: CollectiveError) -> None:
         """Break the group, or fail what was submitted since it broke."""
         with self.lock:
-            is_first = self._broken is None
             broken = self._broken = self._broken or error
             flights = [*self._flights]
         memory = [flight.memory() for flight in flights]
-        # First: what an abort ends on a stream would count as done.
+        if not self._is_aborted:
+            self._native.stop(broken)
+        # Before `abort`: what that ends on a stream would count as done.
         for flight in flights:
             if flight.ended is not None:
                 flight.ended.fail(again(broken))
             flight.fail(again(broken))
-        if is_first:
+        if not self._is_aborted:
             self._native.abort(broken)
             if self._native.is_left:
                 _left.append(memory)
+            self._is_aborted = True  # last: after a Ctrl-C the next look aborts it
 
     # Other groups, and the end
 
@@ -442,6 +465,7 @@ class Group(Participant):
 
     def _derived(self) -> str:
         """Return the name of a group that is made of this one; the same on all ranks."""
+        self._check_process()
         with self.lock:
             self._live()
             self._generation += 1
@@ -454,22 +478,38 @@ class Group(Participant):
         fails. May be called twice. Every rank closes the group: one that others wait for fails
         them.
         """
+        self._check_process()
         seconds = as_seconds(timeout)
-        with self.lock:
-            if self._closed:
-                return
-            self._closed = True
-            flights = [*self._flights]
-        deadline = time.monotonic() + seconds
-        for flight in reversed(flights):
-            flight.submission.cancel()
-        for flight in flights:
-            with contextlib.suppress(HalError):
-                flight.submission.wait(max(deadline - time.monotonic(), 0.0))
-        if self.look():
-            words = f"rank {self.rank} has closed {self._name} before its work had ended"
-            self._break(CollectiveError(words, ranks=(self._rank,), records=self._told()))
-        self._native.close(max(deadline - time.monotonic(), 0.0))
+        mine = object()
+        try:
+            with self.lock:
+                self._closed = True
+                self._closer = self._closer or mine
+                if self._closer is not mine:
+                    return
+                flights = [*self._flights]
+            deadline = time.monotonic() + seconds
+            for flight in reversed(flights):
+                flight.submission.cancel()
+            for flight in flights:
+                with contextlib.suppress(HalError):
+                    flight.submission.wait(max(deadline - time.monotonic(), 0.0))
+            if self.look():
+                words = f"rank {self.rank} has closed {self._name} before its work had ended"
+                self._break(CollectiveError(words, ranks=(self._rank,), records=self._told()))
+            self._native.close(max(deadline - time.monotonic(), 0.0))
+        except BaseException:
+            if self._closer is mine:
+                self._closer = None  # another call completes what a Ctrl-C has left
+            raise
+
+    def _check_process(self) -> None:
+        """Raise in a forked child, which must not call the library of its parent."""
+        if os.getpid() != self._process:
+            raise ClosedError(
+                f"process {os.getpid()} was forked from a member of {self._name}, and is none; "
+                "start it with the 'spawn' method, and join a group there"
+            )
 
 
 _left: Final[list[object]] = []

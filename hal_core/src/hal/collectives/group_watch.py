@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+from queue import SimpleQueue
 from typing import Final, Protocol
 
 from hal.errors import OperationError
@@ -23,43 +24,42 @@ class _GroupWatch:
     """The thread, which looks at the `watched` groups."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._wake = threading.Event()
+        # No lock and no event: a signal handler that submits would wait for its own thread.
+        self._added: SimpleQueue[None] = SimpleQueue()
         self._is_running = False
+
+    def start(self) -> None:
+        """Start the thread, so that no submission fails because there is none."""
+        if self._is_running:
+            return
+        try:
+            threading.Thread(target=self._run, name="hal-collectives", daemon=True).start()
+        except RuntimeError as error:
+            message = f"the thread that watches over groups cannot be started: {error}"
+            raise OperationError(message) from error
+        self._is_running = True  # a Ctrl-C before this makes a second thread, which does no harm
 
     def add(self, group: WatchedGroup) -> None:
         """Look at a group until it has no work in flight; any thread, also again and again."""
         if group in watched:
             return
-        with self._lock:
+        try:
             watched.add(group)
-            if not self._is_running:
-                try:
-                    threading.Thread(target=self._run, name="hal-collectives", daemon=True).start()
-                except RuntimeError as error:
-                    message = f"the thread that watches over groups cannot be started: {error}"
-                    raise OperationError(message) from error
-                self._is_running = True
-        self._wake.set()
+        finally:  # nobody would wake the thread for a group that is there already
+            self._added.put(None)
 
     def _run(self) -> None:
         while True:
-            self._wake.wait()
-            with self._lock:
-                groups = list(watched)
-                if not groups:
-                    self._wake.clear()
-                    continue
-            for group in groups:
-                if not group.look():
-                    # Removed first: one that is submitted meanwhile adds it again.
-                    with self._lock:
+            self._added.get()
+            while watched:
+                for group in list(watched):
+                    if not group.look():
+                        # Removed first: one that is submitted meanwhile adds it again.
                         watched.discard(group)
-                    if group.look():
-                        self.add(group)
-            del groups[:]
-            group = None  # type: ignore[assignment] # dropped groups are free
-            _pause.wait(SLICE)
+                        if group.look():
+                            self.add(group)
+                group = None  # type: ignore[assignment] # dropped groups are free
+                _pause.wait(SLICE)
 
 
 watched: Final[set[WatchedGroup]] = set()
