@@ -4,8 +4,9 @@
  * (MPI) whose functions are given by address. A message is a header, which says what the operation is, and behind it
  * the data of a small operation. So all have come, and agree, before data moves. The data of a large one follows in
  * messages from buffer to buffer. No call of the library waits for a rank: the library's own collectives would, and a
- * stream that makes one hangs if a rank dies meanwhile. The stream of an operation that went wrong is held until `end`: by then the group has failed the
- * operation, which would count as done otherwise. No operation runs twice or beside another one: they come in turn. */
+ * stream that makes one hangs if a rank dies meanwhile. Once the group has failed, `stop` has what is to come taken back.
+ * The stream of an operation that went wrong is held until `end`: by then the group has failed the operation, which
+ * would count as done otherwise. No operation runs twice or beside another one: they come in turn. */
 #include "speedups.h"
 
 #include <sched.h>
@@ -30,6 +31,7 @@ enum {
   EAGER_TURNS = 256,    /* looks at messages, some 30 us, before others may have the processor in between */
   QUICK_TURNS = 100000, /* and before it naps */
   NAP_NS = 500000,
+  STOP_NAPS = 2000, /* at most, while a stream takes back what it would receive */
 };
 
 typedef int (*library_function)(uintptr_t, uintptr_t, uintptr_t, uintptr_t, uintptr_t, uintptr_t, uintptr_t);
@@ -63,7 +65,8 @@ struct meeting {
   char *sent, *taken, *requests, *statuses;
   char records[RECORDS][HEADER];
   _Atomic uint64_t begun, agreed; /* operations that this rank has come to, and that all have */
-  _Atomic int inside, ended, status; /* `status` is the library's for a call that failed */
+  _Atomic int inside, status; /* `status` is the library's for a call that failed */
+  _Atomic bool stopped, is_held, ended; /* nothing begins or comes any more; nor is anything to come; its stream goes on */
   _Atomic bool is_left; /* an operation that has begun in the library and not ended */
   _Atomic bool moves;   /* data between buffers is on its way */
   _Atomic bool differ, listens; /* it `listens` until Python has taken what others told */
@@ -120,7 +123,7 @@ static void take_back(struct meeting *self) {
     self->cancel(word(self->requests + (size_t)i * self->request), 0, 0, 0, 0, 0, 0);
 }
 
-/* Wait for the messages; false if the library fails, or the meeting has ended. `naps` after a while. */
+/* Wait for the messages; false if the library fails, or the meeting was stopped. `naps` after a while. */
 static bool complete(struct meeting *self, bool naps) {
   int is_done = 0, turn = 0;
   for (;;) {
@@ -128,7 +131,7 @@ static bool complete(struct meeting *self, bool naps) {
     int status = self->test_all(count, word(self->requests), word(&is_done), word(self->statuses), 0, 0, 0);
     if (!note(self, status)) return false;
     if (is_done) break;
-    if (atomic_load_explicit(&self->ended, memory_order_relaxed)) {
+    if (atomic_load_explicit(&self->stopped, memory_order_relaxed)) {
       take_back(self);
       return false;
     }
@@ -144,16 +147,16 @@ static bool complete(struct meeting *self, bool naps) {
  * group is broken. Each call has the library take one message or so, and what a rank tells comes behind its header. */
 static bool listen(struct meeting *self) {
   int is_told = 1;
-  while (is_told && !atomic_load(&self->ended)) {
+  while (is_told && !atomic_load(&self->stopped)) {
     is_told = 0;
     for (int i = 0; !is_told && i <= self->size; i++) {
       int status = self->probe(self->any, self->told_tag, self->comm, word(&is_told), word(self->statuses), 0, 0);
       if (!note(self, status)) return false;
     }
     if (is_told) atomic_store(&self->listens, true);
-    while (atomic_load(&self->listens) && !atomic_load(&self->ended)) nap();
+    while (atomic_load(&self->listens) && !atomic_load(&self->stopped)) nap();
   }
-  return !atomic_load(&self->ended);
+  return !atomic_load(&self->stopped);
 }
 
 /* Exchange the messages. Returns whether all ranks have come and agree. */
@@ -309,20 +312,20 @@ static bool take(struct meeting *self, const struct run *run) {
   return complete(self, false);
 }
 
-/* Move large data between the buffers; false if the library fails, or the meeting has ended before. */
+/* Move large data between the buffers; false if the library fails, or the meeting was stopped before. */
 static bool move(struct meeting *self, const struct run *run) {
   enum action action = run->plan->action;
-  atomic_store(&self->moves, true); /* before it looks: `end` does both the other way round */
-  bool is_over = atomic_load(&self->ended);
+  atomic_store(&self->moves, true); /* before it looks: `stop` and `end` do both the other way round */
+  bool is_over = atomic_load(&self->stopped);
   bool is_moved = !is_over && (action == FOLD ? fold(self, run) : action == TAKE ? take(self, run) : place(self, run));
   if (is_over || is_moved) atomic_store(&self->moves, false);
   return is_moved;
 }
 
-/* Run an operation; false if ranks differ, the library fails, or the meeting has ended. */
+/* Run an operation; false if ranks differ, the library fails, or the meeting was stopped. */
 static bool run(struct meeting *self, const struct run *run) {
   const struct plan *plan = run->plan;
-  if (atomic_load(&self->ended)) return false;
+  if (atomic_load(&self->stopped)) return false;
   char header[HEADER] = "";
   unsigned long long number = atomic_load(&self->begun) + 1;
   snprintf(header, sizeof header, "%s%llu%s", plan->before, number, plan->after);
@@ -338,8 +341,10 @@ static void run_on_stream(void *argument) {
   struct meeting *self = given.meeting;
   free(argument);
   atomic_store(&self->inside, 1);
-  if (!run(self, &given))
+  if (!run(self, &given)) {
+    atomic_store(&self->is_held, true);
     while (!atomic_load(&self->ended)) nap();
+  }
   atomic_store(&self->inside, 0);
 }
 
@@ -488,11 +493,23 @@ static PyObject *meeting_go_on(PyObject *object, PyObject *unused) {
   Py_RETURN_NONE;
 }
 
+/* stop(): let nothing begin, and nothing come any more; return once the stream has taken back what would. */
+static PyObject *meeting_stop(PyObject *object, PyObject *unused) {
+  struct meeting *self = (struct meeting *)object;
+  (void)unused;
+  atomic_store(&self->stopped, true);
+  Py_BEGIN_ALLOW_THREADS
+  for (int i = 0; i < STOP_NAPS && atomic_load(&self->inside) && !atomic_load(&self->is_held); i++) nap();
+  Py_END_ALLOW_THREADS
+  Py_RETURN_NONE;
+}
+
 /* end(): let the streams go on, without what they waited for; return whether the library may still use a buffer. */
 static PyObject *meeting_end(PyObject *object, PyObject *unused) {
   struct meeting *self = (struct meeting *)object;
   (void)unused;
-  atomic_store(&self->ended, 1);
+  atomic_store(&self->stopped, true);
+  atomic_store(&self->ended, true);
   return PyBool_FromLong(atomic_load(&self->moves));
 }
 
@@ -505,6 +522,7 @@ static PyMethodDef methods[] = {
     {"records", meeting_records, METH_NOARGS, PyDoc_STR("Return the last headers of this rank.")},
     {"run", meeting_run, METH_VARARGS, PyDoc_STR("Run an operation on this thread.")},
     {"state", meeting_state, METH_NOARGS, PyDoc_STR("Return how far it is.")},
+    {"stop", meeting_stop, METH_NOARGS, PyDoc_STR("Take back what would come.")},
     {NULL, NULL, 0, NULL},
 };
 

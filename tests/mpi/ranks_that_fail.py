@@ -10,12 +10,13 @@ import sys
 import threading
 import time
 import weakref
+from pathlib import Path
 
 import numpy as np
 
 import hal
 import hal.collectives
-from hal.errors import CollectiveError, HalError
+from hal.errors import ClosedError, CollectiveError, HalError, RendezvousError
 from hal_mpi import _mpi
 
 LIMIT = 20.0
@@ -113,15 +114,21 @@ def taken(group):
 
 
 def forked(group):
-    """Rank 0 has a child that drops its copy of the group."""
+    """Rank 0 has a child that drops its copy of the group, and is refused before."""
     reduce(group, 120_000).wait(LIMIT)
     status = 0
     if group.rank == 0:
         child = os.fork()
         if child == 0:
             signal.alarm(10)
+            refused = 0
+            for call in (group.close, lambda: group.split(0), lambda: group.error):
+                with contextlib.suppress(ClosedError):
+                    call()
+                    refused -= 1
+                refused += 1
             group._native._streams = None
-            os._exit(0)
+            os._exit(3 - refused)
         _, status = os.waitpid(child, 0)
     return {"status": status, **seen(reduce(group, 120_000))}
 
@@ -272,6 +279,173 @@ def batches(group):
     return {"wrong": wrong}
 
 
+def late_split(group):
+    """Rank 1 comes when rank 0 has given up, and both try again; return what each try gave."""
+    world, tries = _mpi.MPI.COMM_WORLD, []
+
+    def split(timeout):
+        try:
+            made = group.split(0, timeout=timeout)
+        except RendezvousError as error:
+            tries.append(error.ranks)
+        else:
+            tries.append(made.size)
+            made.close()
+
+    if group.rank == 1:
+        world.recv(source=0)
+    split(0.1)
+    if group.rank == 0:
+        world.send(None, 1)
+    split(LIMIT)
+    return {"tries": tries, **seen(reduce(group))}
+
+
+def unmade(group):
+    """Rank 1 hangs before it makes the communicator of a split to which both have come."""
+    world, make = _mpi.MPI.COMM_WORLD, _mpi._make
+    if group.rank == 1:
+        _mpi._make = lambda *given: (world.recv(source=0), make(*given))[1]
+    try:
+        group.split(0, timeout=1.0)
+    except RendezvousError as error:
+        text = str(error)
+    if group.rank == 0:
+        world.recv(source=1)  # it has given up, too
+    world.send(None, 1 - group.rank)
+    return {"text": text, "next": seen(reduce(group))["error"]}
+
+
+def idle(group):
+    """Rank 1 has submitted nothing, and asks once for the error."""
+    world = _mpi.MPI.COMM_WORLD
+    if group.rank == 1:
+        world.recv(source=0)
+        return {"text": str(group.error)}
+    broken = hal.create_semaphore()
+    reduce(group, wait=broken.at(1))
+    broken.fail(hal.errors.OperationError("broken on purpose"))
+    while not group._native._is_over:  # then it has told
+        time.sleep(0.01)
+    world.send(None, 1)
+    return {"text": str(group.error)}
+
+
+def odd_address(group):
+    """Rank 0's numbers begin at an odd address; return those that are reduced."""
+    device, begin = group.device, 1 - group.rank
+    found = []
+    for count in (3, 120_000):
+        memory = device.zeros(4 * count + 4, np.uint8)
+        numbers = memory.subspan(begin, 4 * count).view(np.float32)
+        own = device.upload(np.full(count, 1.0 + group.rank, np.float32))
+        device.queue.copy(own, numbers)
+        device.queue.all_reduce(numbers, group=group, op="average").wait(LIMIT)
+        found += set(numbers.numpy().tolist())
+    return {"found": found}
+
+
+def late_message(group):
+    """Rank 1 sends when rank 0's receive has failed, and rank 0 has not told it yet."""
+    world, told = _mpi.MPI.COMM_WORLD, threading.Event()
+    if group.rank == 1:
+        world.recv(source=0)
+        comm, head = group._native._comm.comm, np.zeros(_mpi.HEADER, np.uint8)
+        head[:9] = np.frombuffer(b"4 float64", np.uint8)
+        head[9:] = ord(" ")
+        comm.Send(head, 0, 1)
+        comm.Send(np.full(4, 7.0), 0, 2)
+        world.send(None, 0)
+        return {"changed": 0}
+    abort = group._native.abort
+    group._native.abort = lambda error: told.wait(LIMIT) and abort(error)
+    buffer = group.device.upload(np.ones(4))
+    with group.batch():
+        found = group.device.queue.receive(buffer, group=group, peer=1)
+    found = seen(found)
+    world.send(None, 1)
+    world.recv(source=1)  # MPI has it by now
+    for _ in range(100):
+        world.iprobe()
+        time.sleep(0.001)
+    told.set()
+    return {**found, "changed": int((buffer.numpy() != 1).sum())}
+
+
+def late_data(group):
+    """Rank 1 gives its data when rank 0's broadcast has failed, and rank 0 has not told it yet."""
+    world, told, rank = _mpi.MPI.COMM_WORLD, threading.Event(), group.rank
+    abort = group._native.abort
+    group._native.abort = lambda error: told.wait(LIMIT) and abort(error)
+    buffer = group.device.upload(np.full(30_000, float(rank)))
+    work = group.device.queue.broadcast(buffer, group=group, root=1)
+    if rank == 1:
+        woken.wait(LIMIT)
+        world.send(None, 0)  # MPI has the data by now
+        world.recv(source=0)
+        told.set()
+        return seen(work)
+    found = seen(work)
+    world.send(None, 1)
+    world.recv(source=1)
+    for _ in range(100):
+        world.iprobe()
+        time.sleep(0.001)
+    world.send(None, 1)
+    told.set()
+    return {**found, "changed": int((buffer.numpy() != rank).sum())}
+
+
+def handlers(group):
+    """A signal handler asks for errors at every place of this package's code.
+
+    And in the middle of each function, for the first time, it closes a group.
+    """
+    folder, known, hits, busy = str(Path(_mpi.__file__).parent), set(), 0, False
+    made = [group.split(0)]
+    spare = [group.split(0) for _ in range(60)]
+
+    def handle(frame, event, _):
+        nonlocal hits, busy
+        is_ours = frame.f_code.co_filename.startswith(folder)
+        if not is_ours or event not in {"call", "c_return"} or busy:
+            return
+        busy, hits = True, hits + 1
+        assert group.error is None
+        assert made[-1].error is None
+        if event == "c_return" and frame.f_code not in known:
+            known.add(frame.f_code)
+            spare.pop().close()
+        busy = False
+
+    sys.setprofile(handle)
+    try:
+        for _ in range(3):
+            reduce(group).wait(LIMIT)
+            made.append(group.split(0))
+            reduce(made[-1]).wait(LIMIT)
+            made.pop(0).close()
+    finally:
+        sys.setprofile(None)
+    for each in spare:
+        each.close()
+    return {"hits": hits > 50, **seen(reduce(made[-1]))}
+
+
+def raises(group):
+    """MPI fails where rank 0 looks for what the others tell."""
+    reduce(group).wait(LIMIT)
+    other = group.split(0)
+    if group.rank == 0:
+
+        def fail():
+            raise RuntimeError("MPI is broken on purpose")
+
+        group._native._comm.is_told = fail
+    found = seen(reduce(group, wait=hal.create_semaphore().at(1) if group.rank == 0 else ()))
+    return {**found, "next": seen(reduce(other))["error"]}
+
+
 def receives(group):
     """Rank 0 gives up two messages, of which it waits for one; return what is kept of them."""
     from mpi4py import MPI  # noqa: PLC0415 - it is initialised by now
@@ -352,7 +526,7 @@ def main():
     if case == "absent":
         absent(seconds)
         return
-    if case in {"asleep", "hang", "refuse"} and hal.collectives.find_place().rank == 1:
+    if case in {"asleep", "late_data", "hang", "refuse"} and hal.collectives.find_place().rank == 1:
         of, send = _mpi._address_of, other_send(case)
         other = ctypes.cast(send, ctypes.c_void_p).value
         _mpi._address_of = lambda name: other if name == "Isend" else of(name)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from hal.errors import CollectiveError
 from hal_conformance.ranks import PROGRAMS
 
 EXTENSION = "hal._speedups"
@@ -106,6 +107,20 @@ def test_a_rank_that_comes_back_writes_to_no_buffer_g3():
         assert (each["changed"], each["kept"]) == (0, 1)
 
 
+@pytest.mark.parametrize("engine", ["C"], indirect=True)
+def test_what_comes_once_a_failure_is_told_here_is_written_to_no_buffer_g3():
+    """The stream has taken back what it would receive before anybody hears of the failure."""
+    found = fail("late_data", 2, 2.0)[0]
+    assert found["error"] == "CollectiveTimeoutError"
+    assert found["changed"] == 0
+
+
+def test_a_message_that_comes_late_is_written_to_no_buffer_over_mpi_g3():
+    found = fail("late_message", 2, 2.0)[0]
+    assert found["error"] == "CollectiveTimeoutError"
+    assert found["changed"] == 0
+
+
 def test_memory_of_messages_that_do_not_come_is_kept_over_mpi_g3():
     found = fail("receives", 2, 2.0)[0]
     assert found["error"] == "CollectiveTimeoutError"
@@ -170,6 +185,53 @@ def test_a_late_rank_learns_of_the_failure_first_over_mpi_g3(case):
     """Though the others' data is there: else it moved data alone, and MPI would not end."""
     for each in fail(case, 2, 2.0).values():
         assert each["error"] == "CollectiveTimeoutError", each
+
+
+def test_a_rank_that_splits_too_late_is_told_so_and_may_come_again_over_mpi_g4():
+    """It would wait in MPI for good for those that have given up."""
+    found = fail("late_split", 2)
+    assert found[0]["tries"][0] == [1]
+    for each in found.values():
+        assert each["tries"][-1] == 2
+        assert each["error"] is None
+
+
+def test_a_rank_that_hangs_while_a_group_is_made_is_given_up_over_mpi_g4():
+    for rank, each in fail("unmade", 2).items():
+        assert f"rank {rank} waited" in each["text"]
+        assert each["next"] is None
+
+
+def test_an_idle_rank_hears_of_a_failure_when_it_asks_over_mpi_g3():
+    assert all("broken on purpose" in each["text"] for each in fail("idle", 2).values())
+
+
+def test_numbers_at_odd_addresses_are_reduced_over_mpi_g2():
+    assert [each["found"] for each in fail("odd_address", 2).values()] == [[1.5, 1.5]] * 2
+
+
+def test_a_signal_handler_may_ask_for_errors_at_every_place_over_mpi_g3():
+    for each in fail("handlers", 2).values():
+        assert each["hits"]
+        assert each["error"] is None
+
+
+def test_a_failure_of_mpi_fails_its_group_and_no_other_g3():
+    """Not the thread that watches over all groups."""
+    for each in fail("raises", 2).values():
+        assert "MPI is broken on purpose" in each["text"]
+        assert each["next"] is None
+
+
+def test_what_is_told_of_a_failure_is_short_g3():
+    """MPI sends that by itself: a longer one holds up who takes it until its sender goes on."""
+    group = pytest.importorskip("hal_mpi.group")
+    steps = tuple(f"all_reduce #{number} of 1000000 float32, sum" for number in range(16))
+    error = CollectiveError("x" * 100_000, ranks=(700,), records=dict.fromkeys(range(1000), steps))
+    message = group._message_of(error)
+    assert len(json.dumps(message)) <= 4000
+    assert [*message["records"]][:3] == ["700", "0", "1"]
+    assert message["records"]["700"] == [*steps[-3:]]
 
 
 @pytest.mark.parametrize("engine", ["C"], indirect=True)

@@ -9,7 +9,7 @@ import threading
 import time
 import zlib
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import Any, Final, NoReturn, TypeVar
 
 import mpi4py
 import numpy as np
@@ -42,8 +42,12 @@ _OPS: Final = {
     "max": MPI.MAX,
 }
 
+_MAKING: Final = 1.0
+"""Seconds that the ranks have at least to make a communicator, once all have come."""
+
 Request = Any
 Array = NDArray[Any]
+_Result = TypeVar("_Result")
 
 
 def world(name: str, rank: int, timeout: float) -> MPI.Intracomm:
@@ -102,6 +106,37 @@ def keep(thing: object) -> None:
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(thing))
 
 
+def apart(
+    function: Callable[..., _Result], timeout: float, *arguments: object
+) -> tuple[_Result, ...]:
+    """Call a function of MPI's that may never return, on a thread that is given up then.
+
+    Returns its result, or nothing if it has not returned in time.
+    """
+    results: list[_Result] = []
+    errors: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            results.append(function(*arguments))
+        except BaseException as error:  # noqa: BLE001 - raised by the caller
+            errors.append(error)
+
+    thread = threading.Thread(target=run, name="hal-mpi", daemon=True)
+    thread.start()
+    thread.join(timeout)
+    if errors:
+        raise errors[0]
+    return tuple(results)
+
+
+def take_back(requests: Sequence[Request]) -> None:
+    """Take back what would be received: no rank that comes later writes to a buffer."""
+    for request in requests:
+        if request != MPI.REQUEST_NULL:
+            request.Cancel()
+
+
 def wait(request: Request, is_broken: Callable[[], bool]) -> None:
     """Wait for a request; raise `OperationError` once the group is broken."""
     begin: float | None = None
@@ -119,19 +154,22 @@ def wait(request: Request, is_broken: Callable[[], bool]) -> None:
 class Communicator:
     """The communicator of a group: tags keep data apart from what ranks tell each other."""
 
-    def __init__(self, parent: MPI.Intracomm, ranks: Sequence[int], name: str) -> None:
-        group = parent.Get_group().Incl(list(ranks))
-        tag = _tag(name)
+    def __init__(
+        self, parent: MPI.Intracomm, ranks: Sequence[int], name: str, deadline: float
+    ) -> None:
+        """Make it; raises `RendezvousError` if a rank that has come does not do so, too."""
+        timeout = max(deadline - time.monotonic(), _MAKING)
         try:
-            self.comm = parent.Create_group(group, tag)
+            made = apart(_make, timeout, parent, ranks, name)
         except MPI.Exception as error:
             message = (
                 f"MPI makes no communicator for {name}; it may have 2,000, one for each group: "
                 "close groups on all ranks (one that has failed keeps its own to the end)"
             )
             raise OperationError(message) from error
-        finally:
-            group.Free()
+        if not made:
+            raise not_all_came(name, parent.Get_rank(), (), timeout)
+        (self.comm,) = made
         self.rank: int = self.comm.Get_rank()
         self.size: int = self.comm.Get_size()
 
@@ -155,16 +193,18 @@ class Communicator:
     def all_reduce(self, source: Array, target: Array, op: str) -> None:
         """Reduce; the two may be the same memory."""
         is_same = source.ctypes.data == target.ctypes.data
-        self.comm.Allreduce(MPI.IN_PLACE if is_same else source, target, _OPS[op])
+        given = MPI.IN_PLACE if is_same else _typed(source)
+        self.comm.Allreduce(given, _typed(target), _OPS[op])
 
     def reduce(self, source: Array, target: Array | None, op: str, root: int) -> None:
         """Reduce to the root, which alone has a target; the two may be the same memory."""
         is_same = target is not None and source.ctypes.data == target.ctypes.data
-        self.comm.Reduce(MPI.IN_PLACE if is_same else source, target, _OPS[op], root)
+        given = MPI.IN_PLACE if is_same else _typed(source)
+        self.comm.Reduce(given, None if target is None else _typed(target), _OPS[op], root)
 
     def reduce_scatter(self, source: Array, target: Array, op: str) -> None:
         """Reduce, and get this rank's part."""
-        self.comm.Reduce_scatter_block(source, target, _OPS[op])
+        self.comm.Reduce_scatter_block(_typed(source), _typed(target), _OPS[op])
 
     def broadcast(self, array: Array, root: int) -> None:
         """Send the root's array to all."""
@@ -212,8 +252,11 @@ class Communicator:
         return [(self.comm.Isend(data, peer, _TELLING), data) for peer in peers]
 
     def is_told(self) -> bool:
-        """Return whether a message has come."""
-        return bool(self.comm.Iprobe(MPI.ANY_SOURCE, _TELLING))
+        """Return whether a message has come.
+
+        Each look has MPI take one message or so, and what a rank tells comes behind its header.
+        """
+        return any(self.comm.Iprobe(MPI.ANY_SOURCE, _TELLING) for _ in range(self.size + 1))
 
     def hear(self) -> tuple[int, dict[str, Any]] | None:
         """Return a message and its sender, if one has come."""
@@ -230,28 +273,62 @@ def meet(
 ) -> dict[int, Any]:
     """Have some ranks meet, and return what each has brought, by rank; blocks.
 
-    Raises `RendezvousError` at the time-out, with those that did not come.
+    Raises `RendezvousError` at the time-out, with those that did not come. A rank that leaves so
+    tells the others, which wait for it to come again.
     """
     tag, rank = _tag(name), comm.Get_rank()
+    peers = [peer for peer in ranks if peer != rank]
     deadline = time.monotonic() + timeout
-    data = json.dumps(brings).encode()
-    sent = [comm.Isend(data, peer, tag) for peer in ranks if peer != rank]
+    data = json.dumps([brings]).encode()
+    sent = [comm.Isend(data, peer, tag) for peer in peers]
     found = {rank: brings}
-    while len(found) < len(ranks) or not MPI.Request.Testall(sent):
-        heard = _take(comm, tag)
-        if heard is not None:
-            found[heard[0]] = heard[1]
-            continue
-        if time.monotonic() > deadline:
-            missing = sorted(set(ranks) - found.keys())
-            keep((sent, data))
-            message = (
-                f"rank {rank} waited {timeout:.3g} s for ranks {missing} to come to {name}; every "
-                "rank must join, split and rebuild the same groups in the same order"
-            )
-            raise RendezvousError(message, ranks=missing)
-        time.sleep(0.0002)
+    try:
+        looks = 0  # since all had come: each has MPI take one message or so
+        while looks <= len(ranks):
+            heard = _take(comm, tag)
+            if heard is not None:
+                sender, told = heard
+                found.pop(sender, None)
+                if told:
+                    found[sender] = told[0]
+                looks = 0
+            elif len(found) == len(ranks) and MPI.Request.Testall(sent):
+                looks += 1
+            else:
+                if time.monotonic() > deadline:
+                    _refuse(name, rank, sorted(set(ranks) - found.keys()), timeout)
+                time.sleep(0.0002)
+    except BaseException:
+        keep((sent, data, [comm.Isend(_LEAVES, peer, tag) for peer in peers]))
+        raise
     return found
+
+
+_LEAVES: Final = json.dumps([]).encode()
+
+
+def _refuse(name: str, rank: int, missing: Sequence[int], seconds: float) -> NoReturn:
+    raise RendezvousError(
+        f"rank {rank} waited {seconds:.3g} s for ranks {missing} to come to {name}; every "
+        "rank must join, split and rebuild the same groups in the same order",
+        ranks=missing,
+    )
+
+
+def _make(parent: MPI.Intracomm, ranks: Sequence[int], name: str) -> MPI.Intracomm:
+    """Return the communicator of some ranks, all of which make it; MPI waits for them."""
+    whole = parent.Get_group()
+    group = whole.Incl(list(ranks))
+    try:
+        return parent.Create_group(group, _tag(name))
+    finally:
+        group.Free()
+        whole.Free()
+
+
+def _typed(array: Array) -> list[Any]:
+    """Return an array as MPI takes it: mpi4py alone would refuse one at an odd address."""
+    return [array, MPI.Datatype.fromcode(array.dtype.char)]
 
 
 def _take(comm: MPI.Intracomm, tag: int) -> tuple[int, Any] | None:

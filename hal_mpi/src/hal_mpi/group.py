@@ -7,11 +7,13 @@ answer, so that the others are known. An error is told to all.
 
 from __future__ import annotations
 
-import queue
+import contextlib
+import json
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from queue import SimpleQueue
 from typing import Any, Final
 
 import numpy as np
@@ -38,11 +40,14 @@ _HEADERS: Final = 1
 _DATA: Final = 2
 _ANSWERS: Final = 0.5
 """Seconds that a rank waits for answers before it calls the others missing."""
-_IDLE: Final = 0.05
 _BUSY: Final = 0.005
-"""Seconds between two looks for messages of the others, without work and with it."""
+"""Seconds between two looks for messages of the others, while the thread waits for them."""
 _LAST: Final = 3
 """Operations of each rank that an error tells the others."""
+_MOST: Final = 4000
+"""Bytes of an error that the others are told: a rank that hangs may hold up who takes more."""
+_WORDS: Final = 2000
+"""Characters of its text."""
 
 _Finish = Callable[[BaseException | None], None]
 
@@ -58,12 +63,12 @@ def join(request: Join) -> MpiGroup:
             "use the one that mpi4py was built for"
         )
         raise RendezvousError(message)
-    ranks = range(place.size)
+    ranks, name = range(place.size), request.name
     left = max(deadline - time.monotonic(), 0.0)
     # All ranks run their operations on streams, or none does.
-    said = _mpi.meet(world, ranks, request.name, request.meet is not None, left)
+    said = _mpi.meet(world, ranks, name, request.meet is not None, left)
     meet = request.meet if all(said.values()) else None
-    return MpiGroup(_mpi.Communicator(world, ranks, request.name), request.name, meet)
+    return MpiGroup(_mpi.Communicator(world, ranks, name, deadline), name, meet)
 
 
 class MpiGroup(NativeGroup):
@@ -76,8 +81,7 @@ class MpiGroup(NativeGroup):
         self._streams = None if meet is None else Streams(meet, comm)
         self.on_stream = meet is not None
         self._peers = [rank for rank in range(comm.size) if rank != comm.rank]
-        self._jobs: queue.SimpleQueue[tuple[Sequence[Collective], _Finish] | None]
-        self._jobs = queue.SimpleQueue()
+        self._jobs: SimpleQueue[tuple[Sequence[Collective], _Finish] | None] = SimpleQueue()
         self._thread: threading.Thread | None = None
         self._records: dict[int, deque[str]] = {
             rank: deque(maxlen=RECORDS) for rank in range(comm.size)
@@ -87,14 +91,16 @@ class MpiGroup(NativeGroup):
         self._is_waiting = False
         self._failure: CollectiveError | None = None
         self._was_told = False  # the failure is another rank's, which has told all
+        self._is_leaving = False  # it has told the others that it closes the group
         self._is_over = False
         self._answers: dict[int, list[str]] = {}
-        self._hearing = threading.Lock()
+        # Who hears. No lock: a Ctrl-C between its `acquire` and the `try` would leave it taken.
+        self._hearing: dict[str, object] = {}
         self._heard = 0.0  # when it last looked for messages
         self._unended: object = None  # what MPI may use for the operations of the thread
         self._told: list[tuple[_mpi.Request, bytes]] = []  # messages that may be on their way
         self._closed: dict[int, int] = {}  # the collectives of ranks that have closed the group
-        self._noting = threading.Lock()
+        self._noting = threading.RLock()  # a signal handler may ask for the group's error
 
     @property
     def rank(self) -> int:
@@ -136,7 +142,7 @@ class MpiGroup(NativeGroup):
         self._jobs.put((work, finish))
 
     def _work(self) -> None:
-        while (job := self._next()) is not None:
+        while (job := self._jobs.get()) is not None:
             work, finish = job
             error: BaseException | None = None
             self._is_waiting = True
@@ -151,15 +157,6 @@ class MpiGroup(NativeGroup):
             finish(error)
             del job, work, finish, error
 
-    def _next(self) -> tuple[Sequence[Collective], _Finish] | None:
-        """Return the next launch; hear what the others tell meanwhile."""
-        while not self._is_over:
-            try:
-                return self._jobs.get(timeout=_IDLE)
-            except queue.Empty:
-                self._hear()
-        return self._jobs.get()
-
     def _wait(self, request: _mpi.Request) -> None:
         _mpi.wait(request, self._has_ended)
 
@@ -173,34 +170,45 @@ class MpiGroup(NativeGroup):
     def _run(self, work: Sequence[Collective]) -> None:
         """Run the operations of one launch: messages are on their way while collectives run."""
         sent: list[_mpi.Request] = []
+        received: list[_mpi.Request] = []
         keep: list[object] = []
         heads: list[tuple[Collective, _mpi.Request, np.ndarray[Any, Any]]] = []
-        self._unended = work, sent, keep, heads  # for good if it fails: MPI may still use them
-        for each in work:
-            step = each.step
-            if step.kind in MESSAGES:
-                self._note()
-                self._records[self.rank].append(str(step))
-            if step.kind == "send":
-                data, head = _bytes_of(each), np.frombuffer(_essence(step), np.uint8)
-                sent += [
-                    self._comm.send(head, step.root, _HEADERS),
-                    self._comm.send(data, step.root, _DATA),
-                ]
-                keep += [data, head]
-            elif step.kind == "receive":
-                head = np.empty(_mpi.HEADER, np.uint8)
-                heads.append((each, self._comm.receive(head, step.root, _HEADERS), head))
-        for each in work:
-            if each.step.kind not in MESSAGES:
-                self._collective(each)
-        for each, request, head in heads:
-            self._receive(each, request, head)
-        for request in sent:
-            self._wait(request)
+        self._unended = work, sent, received, keep  # for good if it fails: MPI may still use them
+        try:
+            for each in work:
+                step = each.step
+                if step.kind in MESSAGES:
+                    self._note()
+                    self._records[self.rank].append(str(step))
+                if step.kind == "send":
+                    data, head = _bytes_of(each), np.frombuffer(_essence(step), np.uint8)
+                    keep += [data, head]
+                    sent.append(self._comm.send(head, step.root, _HEADERS))
+                    sent.append(self._comm.send(data, step.root, _DATA))
+                elif step.kind == "receive":
+                    head = np.empty(_mpi.HEADER, np.uint8)
+                    keep.append(head)
+                    received.append(self._comm.receive(head, step.root, _HEADERS))
+                    heads.append((each, received[-1], head))
+            for each in work:
+                if each.step.kind not in MESSAGES:
+                    self._collective(each)
+            for each, request, head in heads:
+                self._receive(each, request, head, received)
+            for request in sent:
+                self._wait(request)
+        except BaseException:
+            _mpi.take_back(received)
+            raise
         self._unended = None
 
-    def _receive(self, work: Collective, request: _mpi.Request, head: np.ndarray[Any, Any]) -> None:
+    def _receive(
+        self,
+        work: Collective,
+        request: _mpi.Request,
+        head: np.ndarray[Any, Any],
+        received: list[_mpi.Request],
+    ) -> None:
         step, target = work.step, work.target
         assert target is not None  # noqa: S101 - the core has checked it
         self._wait(request)
@@ -209,7 +217,8 @@ class MpiGroup(NativeGroup):
             said = {step.root: theirs, self.rank: str(step)}
             raise self._fail(mismatch(self._name, said, self._all_records()))
         data = target.read() if target.is_visible else np.empty(target.size, np.uint8)
-        self._wait(self._comm.receive(data, step.root, _DATA))
+        received.append(self._comm.receive(data, step.root, _DATA))
+        self._wait(received[-1])
         target.write(data)
 
     def _collective(self, work: Collective) -> None:
@@ -234,11 +243,9 @@ class MpiGroup(NativeGroup):
             return
         request, every = self._comm.headers(str(step).encode())
         self._wait(request)
-        # A rank that comes late must hear first that the group is broken. Each look has MPI take
-        # one message or so, and what a rank tells comes behind its header.
-        for _ in range(self.size + 1):
-            while not self._hear() and not self._is_over:
-                time.sleep(0)
+        # A rank that comes late must hear first that the group is broken.
+        while not self._hear() and not self._is_over:
+            time.sleep(0)
         if self._has_ended():
             raise OperationError("the group is broken")
         said = {rank: every[rank].tobytes().decode().strip() for rank in range(self.size)}
@@ -301,7 +308,7 @@ class MpiGroup(NativeGroup):
             own = headers[len(headers) - min(begun - self._begun, len(headers)) :]
             theirs = headers[: len(headers) - (begun - agreed)]
             theirs = theirs[len(theirs) - min(agreed - self._agreed, len(theirs)) :]
-            self._begun, self._agreed = begun, agreed
+            self._begun, self._agreed = max(begun, self._begun), max(agreed, self._agreed)
             self._records[self.rank].extend(own)
             for rank in self._peers:
                 self._records[rank].extend(theirs)
@@ -339,18 +346,24 @@ class MpiGroup(NativeGroup):
         return self._failure
 
     def failure(self) -> CollectiveError | None:
-        if self._streams is not None and not self._is_over:
-            self._hear()
-            self._find()
+        try:
+            if not self._is_over:
+                self._hear()
+                if self._streams is not None:
+                    self._find()
+        except Exception as raised:  # noqa: BLE001 - the thread that watches over all groups asks
+            text = f"{self._name}: MPI said on rank {self.rank}: {raised}"
+            self._fail(CollectiveError(text, ranks=(self.rank,), records=self._all_records()))
         return self._failure
 
     def _hear(self) -> bool:
-        """Take what the others have told; answer those that ask. False if another thread does."""
-        if not self._hearing.acquire(blocking=False):
-            return False
+        """Take what the others have told; answer those that ask. False if another call does."""
+        meeting = None if self._streams is None else self._streams.meeting
+        mine = object()
         try:
-            meeting = None if self._streams is None else self._streams.meeting
-            while not self._is_over and self._comm.is_told():
+            if self._hearing.setdefault("", mine) is not mine:
+                return False
+            while self._comm.is_told():
                 if meeting is not None:
                     meeting.hold_on()
                 if (heard := self._comm.hear()) is not None:
@@ -360,7 +373,8 @@ class MpiGroup(NativeGroup):
             if meeting is not None and self._failure is None:
                 meeting.go_on()
         finally:
-            self._hearing.release()
+            if self._hearing.get("") is mine:
+                self._hearing.clear()
         return True
 
     def _look_for_closed(self) -> None:
@@ -391,9 +405,8 @@ class MpiGroup(NativeGroup):
 
     def _apart(self, function: Callable[..., object], *arguments: object) -> None:
         """Call a function that uses MPI after a failure, which may hang if a process is gone."""
-        thread = threading.Thread(target=function, args=arguments, name="hal-mpi", daemon=True)
-        thread.start()
-        thread.join(2 * _ANSWERS)
+        with contextlib.suppress(Exception):  # the others find out at their time-out
+            _mpi.apart(function, 2 * _ANSWERS, *arguments)
 
     def report(self) -> tuple[tuple[int, ...], Mapping[int, tuple[str, ...]]]:
         """Ask all where they are, and wait for the answers of those that are in an operation."""
@@ -417,90 +430,110 @@ class MpiGroup(NativeGroup):
             self._hear()
             time.sleep(0.002)
 
-    def abort(self, error: HalError) -> None:
-        """Tell all, and let the thread leave what it waits for."""
-        if self._is_over:
-            return
-        if self._streams is not None:  # first: until then a rank may write to buffers here
-            self.is_left = self._streams.meeting.end()
+    def stop(self, error: HalError) -> None:
+        """Let the thread, or the stream's, leave what it waits for, and wait until it has."""
         if isinstance(error, CollectiveError):
             self._fail(error)
-            if not self._was_told:
-                text, _, _ = str(error).partition("\nThe last operations")
-                self._apart(
-                    self._tell,
-                    self._peers,
-                    {
-                        "kind": "failed",
-                        "class": type(error).__name__,
-                        "text": text,
-                        "ranks": list(error.ranks),
-                        "records": {
-                            str(rank): list(steps[-_LAST:]) for rank, steps in error.records.items()
-                        },
-                    },
-                )
+        if self._streams is not None:
+            self._streams.meeting.stop()
+        deadline = time.monotonic() + _ANSWERS  # MPI's blocking call cannot be ended
+        while self._is_waiting and time.monotonic() < deadline:
+            time.sleep(_BUSY)
+
+    def abort(self, error: HalError) -> None:
+        """Tell all, and let the streams go on."""
+        if self._is_over:
+            return
+        if self._streams is not None:
+            self.is_left = self._streams.meeting.end()
+        if isinstance(error, CollectiveError) and not self._was_told:
+            self._apart(self._tell, self._peers, _message_of(error))
         self._is_over = True
         _mpi.keep(self)
 
     # Other groups, and the end
 
     def split(self, color: int | None, key: int, name: str, timeout: float) -> NativeGroup | None:
+        deadline = time.monotonic() + timeout
         table = _mpi.meet(self._comm.comm, range(self.size), name, [color, key], timeout)
         if color is None:
             return None
         chosen = sorted((pair[1], rank) for rank, pair in table.items() if pair[0] == color)
-        return self._part(tuple(rank for _, rank in chosen), name)
+        return self._part(tuple(rank for _, rank in chosen), name, deadline)
 
     def rebuild(self, ranks: tuple[int, ...], name: str, timeout: float) -> NativeGroup:
+        deadline = time.monotonic() + timeout
         _mpi.meet(self._comm.comm, ranks, name, list(ranks), timeout)
-        return self._part(ranks, name)
+        return self._part(ranks, name, deadline)
 
-    def _part(self, ranks: tuple[int, ...], name: str) -> NativeGroup:
+    def _part(self, ranks: tuple[int, ...], name: str, deadline: float) -> NativeGroup:
         _free()
-        return MpiGroup(_mpi.Communicator(self._comm.comm, ranks, name), name, self._meet)
+        return MpiGroup(_mpi.Communicator(self._comm.comm, ranks, name, deadline), name, self._meet)
 
     def close(self, timeout: float) -> None:
         self._jobs.put(None)
         if self._is_over:
             return  # what was abandoned may still use the communicators
-        self._note()
-        self._tell(self._peers, {"kind": "closed", "begun": self._begun})
-        deadline = time.monotonic() + min(timeout, 1.0)
+        if not self._is_leaving:
+            self._is_leaving = True  # told once: more might meet another group's communicator
+            self._note()
+            self._tell(self._peers, {"kind": "closed", "begun": self._begun})
         thread = self._thread
         if thread is not None:
-            thread.join(max(deadline - time.monotonic(), 0.0))
+            thread.join(min(timeout, 1.0))
+        is_idle = thread is None or not thread.is_alive()
         self._is_over = True
-        if thread is None or not thread.is_alive():
-            _leaving.append(self)
+        if is_idle:
+            _leaving[self] = None
         else:
             _mpi.keep(self)
         _free()
 
     def free(self) -> bool:
         """Free what it has if all ranks have closed it; return whether nothing is left to do."""
-        with self._hearing:
-            while (heard := self._comm.hear()) is not None:
-                self._take(*heard)
-            if self._failure is not None:
-                _mpi.keep(self)
-                return True
-            if len(self._closed) < len(self._peers) or not _mpi.are_sent(self._told):
-                return False
-            self._comm.free()
+        if not self._hear():
+            return False
+        if self._failure is not None:
+            _mpi.keep(self)
+            return True
+        if len(self._closed) < len(self._peers) or not _mpi.are_sent(self._told):
+            return False
+        mine = object()
+        if self._hearing.setdefault("", mine) is not mine:
+            return False  # a signal handler frees it, or has done so
+        self._comm.free()  # and nobody hears from now on
         return True
 
 
-_leaving: Final[list[MpiGroup]] = []
+_leaving: Final[dict[MpiGroup, None]] = {}
 """Groups that are closed here, and maybe not on all ranks."""
 _mpi.keep(_leaving)
-_freeing: Final = threading.Lock()
 
 
 def _free() -> None:
     """Free the groups that all ranks have closed: no rank waits for that, or it might hang."""
-    with _freeing:
-        _leaving[:] = [group for group in _leaving if not group.free()]
+    for group in list(_leaving):
+        if group.free():
+            _leaving.pop(group, None)
+
+
+def _message_of(error: CollectiveError) -> dict[str, Any]:
+    """Return an error as the others are told, with the records that there is room for."""
+    text, _, _ = str(error).partition("\nThe last operations")
+    records: dict[str, list[str]] = {}
+    message = {
+        "kind": "failed",
+        "class": type(error).__name__,
+        "text": text[:_WORDS],
+        "ranks": list(error.ranks),
+        "records": records,
+    }
+    for rank in sorted(error.records, key=lambda rank: (rank not in error.ranks, rank)):
+        records[str(rank)] = list(error.records[rank][-_LAST:])
+        if len(json.dumps(message)) > _MOST:
+            del records[str(rank)]
+            break
+    return message
 
 
 def _essence(step: CollectiveStep) -> bytes:
