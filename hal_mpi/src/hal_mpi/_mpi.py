@@ -27,6 +27,7 @@ HEADER: Final = 96
 """Bytes of the header of an operation."""
 
 _MEETING: Final = 22_000
+_CREATING: Final = 13_000
 _TELLING: Final = 21_999
 _MESSAGE: Final = 21_998
 _QUICK: Final = 50e-6
@@ -320,7 +321,8 @@ def _make(parent: MPI.Intracomm, ranks: Sequence[int], name: str) -> MPI.Intraco
     whole = parent.Get_group()
     group = whole.Incl(list(ranks))
     try:
-        return parent.Create_group(group, _tag(name))
+        # A tag of its own: Open MPI sends by it, and ranks that still meet would take that.
+        return parent.Create_group(group, _tag(name, _CREATING))
     finally:
         group.Free()
         whole.Free()
@@ -342,5 +344,5 @@ def _take(comm: MPI.Intracomm, tag: int) -> tuple[int, Any] | None:
     return sender, json.loads(bytes(found))
 
 
-def _tag(name: str) -> int:
-    return _MEETING + zlib.crc32(name.encode()) % 8_000
+def _tag(name: str, first: int = _MEETING) -> int:
+    return first + zlib.crc32(name.encode()) % 8_000

@@ -346,14 +346,10 @@ class MpiGroup(NativeGroup):
         return self._failure
 
     def failure(self) -> CollectiveError | None:
-        try:
-            if not self._is_over:
-                self._hear()
-                if self._streams is not None:
-                    self._find()
-        except Exception as raised:  # noqa: BLE001 - the thread that watches over all groups asks
-            text = f"{self._name}: MPI said on rank {self.rank}: {raised}"
-            self._fail(CollectiveError(text, ranks=(self.rank,), records=self._all_records()))
+        if not self._is_over:
+            self._hear()
+            if self._streams is not None:
+                self._find()
         return self._failure
 
     def _hear(self) -> bool:

@@ -380,7 +380,7 @@ class Group(Participant):
                 failed = failed or (None if flight.outcome() else flight)
             else:
                 oldest = oldest or flight
-        broken = self._broken or self._native.failure()
+        broken = self._broken or self._fault()
         if broken is None and failed is not None:
             error: HalError = failed.submission.error
             broken = error if isinstance(error, CollectiveError) else None
@@ -397,6 +397,16 @@ class Group(Participant):
         with self.lock:
             self._flights = deque([each for each in self._flights if each not in ended])
             return bool(self._flights)
+
+    def _fault(self) -> CollectiveError | None:
+        """Return why the provider says that the group is broken; it may fail as it looks."""
+        try:
+            return self._native.failure()
+        except Exception as raised:  # noqa: BLE001 - it must not end the watch over all groups
+            text = f"{self._provider} failed on rank {self._rank} of {self._name}: {raised}"
+            error = CollectiveError(text, ranks=(self._rank,), records=self._told())
+            error.__cause__ = raised
+            return error
 
     def _told(self) -> dict[int, tuple[str, ...]]:
         # A copy: others submit while this makes words.
