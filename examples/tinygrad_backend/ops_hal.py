@@ -104,8 +104,10 @@ class HALDevice(Compiled):
         super().__init__(device, HALAllocator(self), [HALRenderer], program, HALGraph, arch)
 
     def run(self, timed, others, submit, *args, **kwargs):  # in the others' order, too
+        if others:
+            kwargs["wait"] = [other.hal.queue.barrier() for other in others]
         begin = self.hal.queue.timestamp() if timed else None
-        done = submit(*args, wait=[other.hal.queue.barrier() for other in others], **kwargs)
+        done = submit(*args, **kwargs)
         for other in others:
             other.hal.queue.barrier(wait=done)
         end = self.hal.queue.timestamp() if timed else None
