@@ -15,7 +15,7 @@ import platform
 import struct
 import sys
 from collections.abc import Callable
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from hal.errors import BackendUnavailableError, OperationError
 from hal.native import CallTable
@@ -41,23 +41,52 @@ ENDED: Final = 2**64 - 1
 """The value in the place of an event that was destroyed."""
 
 
-class Library(NamedTuple):
+class Library:
     """A loaded shared object.
 
     Attributes
     ----------
     handle
         The result of ``dlopen``.
-    descriptor
-        The file descriptor it was loaded from, open for as long as the object
-        is loaded, or -1.
     path
         The name it was loaded by.
     """
 
-    handle: int
-    descriptor: int
-    path: str
+    __slots__ = ("_descriptor", "handle", "path")
+
+    def __init__(self, path: str, descriptor: int = -1) -> None:
+        """Load it, with all symbols resolved now and hidden from other objects.
+
+        `descriptor` is the file descriptor that the path names, which is the
+        object's from now on, or -1. Raises `OperationError` with the loader's reason.
+        """
+        try:
+            self.handle: int = _ctypes.dlopen(path, os.RTLD_NOW | os.RTLD_LOCAL)
+        except OSError as error:
+            reason = str(error).removeprefix(f"{path}: ")
+            message = f"the system's loader refuses the image: {reason}"
+            raise OperationError(message, native_name="dlopen") from error
+        self.path, self._descriptor = path, descriptor
+
+    def address(self, name: str) -> int:
+        """Return the address of a symbol that it is known to export."""
+        # Not through `ctypes.CDLL`: it makes a class each time, which takes longer than to load.
+        return _ctypes.dlsym(self.handle, name)
+
+    def unload(self) -> None:
+        """Unload it; nothing uses it any more."""
+        _ctypes.dlclose(self.handle)
+        if self._descriptor < 0:
+            return
+        # The loader distinguishes objects by name. One that it keeps for reasons of
+        # its own must keep its descriptor too, or a later image under the same
+        # number would be taken for it.
+        try:
+            kept = _ctypes.dlopen(self.path, os.RTLD_NOLOAD | os.RTLD_NOW)
+        except OSError:
+            os.close(self._descriptor)
+        else:
+            _ctypes.dlclose(kept)
 
 
 def _check_platform() -> None:
@@ -84,12 +113,6 @@ class KernelRecord(ctypes.Structure):
     )
 
 
-def find_symbol(library: Library, name: str) -> int:
-    """Return the address of a symbol that the library is known to export."""
-    # Not through `ctypes.CDLL`: it makes a class each time, which takes longer than to load.
-    return _ctypes.dlsym(library.handle, name)
-
-
 def has_sanitizer(option: str) -> bool:
     """Return whether the library of a ``-fsanitize=`` is in the process."""
     return hasattr(ctypes.CDLL(None), _image.SANITIZERS[option])
@@ -98,22 +121,6 @@ def has_sanitizer(option: str) -> bool:
 def read_text(address: int) -> str:
     """Return the C string at an address."""
     return ctypes.string_at(address).decode(errors="replace")
-
-
-def unload_library(library: Library) -> None:
-    """Unload a shared object that nothing uses any more."""
-    _ctypes.dlclose(library.handle)
-    if library.descriptor < 0:
-        return
-    # The loader distinguishes objects by name. One that it keeps for reasons of
-    # its own must keep its descriptor too, or a later image under the same
-    # number would be taken for it.
-    try:
-        kept = _ctypes.dlopen(library.path, os.RTLD_NOLOAD | os.RTLD_NOW)
-    except OSError:
-        os.close(library.descriptor)
-    else:
-        _ctypes.dlclose(kept)
 
 
 def load_library(content: bytes) -> Library:
@@ -138,8 +145,7 @@ def load_library(content: bytes) -> Library:
     try:
         with open(descriptor, "wb", closefd=False) as file:
             file.write(content)
-        path = f"/proc/self/fd/{descriptor}"
-        return Library(_open(path), descriptor, path)
+        return Library(f"/proc/self/fd/{descriptor}", descriptor)
     except OperationError:
         os.close(descriptor)
         # Some systems refuse to run code from such memory.
@@ -164,17 +170,7 @@ def _load_from_file(content: bytes, path: str) -> Library:
     """Write a shared object to a file and load it."""
     with open(path, "wb") as file:
         file.write(content)
-    return Library(_open(path), -1, path)
-
-
-def _open(path: str) -> int:
-    """Call dlopen with all symbols resolved now and hidden from other objects."""
-    try:
-        return _ctypes.dlopen(path, os.RTLD_NOW | os.RTLD_LOCAL)
-    except OSError as error:
-        reason = str(error).removeprefix(f"{path}: ")
-        message = f"the system's loader refuses the image: {reason}"
-        raise OperationError(message, native_name="dlopen") from error
+    return Library(path)
 
 
 class Runtime:
@@ -231,7 +227,7 @@ class Runtime:
         self.notify_event: Callable[[int, int, int], int] = free_lock.hal_cpu_notify_event
         self.fault: Callable[[int, int, object, int], None] = free_lock.hal_cpu_fault
         self.forget_faults: Callable[[int, int], None] = free_lock.hal_cpu_forget_faults
-        self.stamp_function = find_symbol(library, "hal_cpu_stamp")
+        self.stamp_function = library.address("hal_cpu_stamp")
         self.create_graph: Callable[[int, bytes, bytes, bytes, object], int] = (
             free_lock.hal_cpu_graph_create
         )
@@ -245,7 +241,7 @@ class Runtime:
         self.calls = _call_table(library)
         has_order = platform.machine() in {"x86_64", "AMD64"}
         self.fence: Callable[[], None] | None = None if has_order else keep_lock.hal_cpu_fence
-        self.description = read_text(find_symbol(library, "hal_cpu_compiler"))
+        self.description = read_text(library.address("hal_cpu_compiler"))
 
 
 @functools.cache
@@ -292,5 +288,5 @@ def _call_table(library: Library) -> CallTable:
     """Return the functions of enqueue.h, which any thread may call."""
     first = CallTable._fields[: CallTable._fields.index("current")]
     functions = (*first, "update_launch", "copy", "call")
-    addresses = {field: find_symbol(library, f"hal_cpu_{field}") for field in functions}
+    addresses = {field: library.address(f"hal_cpu_{field}") for field in functions}
     return CallTable(**addresses, current=0, context=0, not_ready=errno.EAGAIN)

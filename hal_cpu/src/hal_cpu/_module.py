@@ -47,7 +47,7 @@ class Module:
     def _check_features(self) -> None:
         """Raise `OperationError` if the image needs features that the processor lacks."""
         if self._exports("hal_image_features"):
-            wanted = _driver.read_text(_driver.find_symbol(self._library, "hal_image_features"))
+            wanted = _driver.read_text(self._library.address("hal_image_features"))
             missing = _system.missing_features(wanted)
             if missing:
                 message = (
@@ -65,7 +65,7 @@ class Module:
         """Unload the image."""
         for address in self._functions:
             _shared_memory.pop(address, None)
-        _driver.unload_library(self._library)
+        self._library.unload()
 
     def function(self, name: str) -> int:
         """Return the address of a kernel's record.
@@ -78,7 +78,7 @@ class Module:
             kernels = ", ".join(sorted(self._kernels())) or "none"
             message = f"the image has no kernel {name!r}; it has: {kernels}"
             raise NotFoundError(message)
-        address = _driver.find_symbol(self._library, symbol)
+        address = self._library.address(symbol)
         record = _driver.KernelRecord.from_address(address)
         if record.abi != _ABI:
             message = (
@@ -112,7 +112,7 @@ class Module:
             variables = ", ".join(sorted(self._variables())) or "none"
             message = f"the image has no variable {name!r}; it has: {variables}"
             raise NotFoundError(message)
-        return _driver.find_symbol(self._library, name), symbol.size
+        return self._library.address(name), symbol.size
 
     def _variables(self) -> list[str]:
         """Return the names of the variables that a source may have declared."""
