@@ -506,7 +506,8 @@ static bool put_on_stream(struct issue *self, const struct native_call *call, Py
   work.is_called = work.is_recorded = false;
   while (work.count < self->awaited_count) {
     PyObject *awaited = get(self->awaited[work.count], Operation__event);
-    /* What is recorded may be another device's, whose context is current then. */
+    /* What is recorded may be another device's, whose context is current then. Where the lock is let go all is recorded:
+     * nothing has to be taken back before the claim. */
     if (!is_none(awaited, Event_due) && !(settle(awaited) && calls_of(self->queue))) return false;
     work.waits[work.count++] = pointer(awaited, Event_handle);
   }

@@ -169,7 +169,10 @@ class Communicator:
             )
             raise OperationError(message) from error
         if not made:
-            raise not_all_came(name, parent.Get_rank(), (), timeout)
+            raise RendezvousError(
+                f"rank {parent.Get_rank()} waited {timeout:.3g} s for the others to make {name}, "
+                "to which all had come; see whether a process has ended or hangs"
+            )
         (self.comm,) = made
         self.rank: int = self.comm.Get_rank()
         self.size: int = self.comm.Get_size()

@@ -135,10 +135,10 @@ class MpiGroup(NativeGroup):
 
     def begin(self, work: Sequence[Collective], finish: _Finish) -> None:
         if self._thread is None:
-            self._thread = threading.Thread(
-                target=self._work, name=f"hal-mpi {self._name}", daemon=True
-            )
-            self._thread.start()
+            name = f"hal-mpi {self._name}"
+            thread = threading.Thread(target=self._work, name=name, daemon=True)
+            thread.start()
+            self._thread = thread
         self._jobs.put((work, finish))
 
     def _work(self) -> None:
@@ -171,9 +171,8 @@ class MpiGroup(NativeGroup):
         """Run the operations of one launch: messages are on their way while collectives run."""
         sent: list[_mpi.Request] = []
         received: list[_mpi.Request] = []
-        keep: list[object] = []
         heads: list[tuple[Collective, _mpi.Request, np.ndarray[Any, Any]]] = []
-        self._unended = work, sent, received, keep  # for good if it fails: MPI may still use them
+        self._unended = work, sent, received  # for good if it fails: MPI may use what they keep
         try:
             for each in work:
                 step = each.step
@@ -182,12 +181,10 @@ class MpiGroup(NativeGroup):
                     self._records[self.rank].append(str(step))
                 if step.kind == "send":
                     data, head = _bytes_of(each), np.frombuffer(_essence(step), np.uint8)
-                    keep += [data, head]
                     sent.append(self._comm.send(head, step.root, _HEADERS))
                     sent.append(self._comm.send(data, step.root, _DATA))
                 elif step.kind == "receive":
                     head = np.empty(_mpi.HEADER, np.uint8)
-                    keep.append(head)
                     received.append(self._comm.receive(head, step.root, _HEADERS))
                     heads.append((each, received[-1], head))
             for each in work:
