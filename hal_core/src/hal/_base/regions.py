@@ -150,20 +150,18 @@ class SharedRegion:
         """
         what = f"the ticket of a {kind} of process {ticket.process}"
         if ticket.boot != boot():
-            message = (
+            raise InvalidArgumentError(
                 f"{what} is of another host, or of this one before its last boot; make one here"
             )
-            raise InvalidArgumentError(message)
         if ticket.user != os.geteuid():
             raise InvalidArgumentError(
                 f"{what} is of user {ticket.user}, and this process runs as user {os.geteuid()}; "
                 "share between processes of one user"
             )
         if started_at(ticket.process) != ticket.started:
-            message = (
+            raise ClosedError(
                 f"{what} cannot be opened: that process has ended; share again from one that runs"
             )
-            raise ClosedError(message)
         return cls.open_file(ticket.process, ticket.file, kind, size, ticket.secret, what)
 
     @classmethod

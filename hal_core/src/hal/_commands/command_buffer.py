@@ -220,10 +220,9 @@ class CommandBuffer(Recorder, Collectives["Buffer | Slot", None]):
         """
         self._check_event(event, "signal_event")
         if event._signalled:
-            message = (
+            raise InvalidArgumentError(
                 f"signal_event: {event.name} is signalled; reset it first, or create another event"
             )
-            raise InvalidArgumentError(message)
         event._join = self._order.join()
         event._signalled = True
 

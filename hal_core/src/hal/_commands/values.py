@@ -127,7 +127,6 @@ def wrong_kind(what: str, takes: str, slot: int, kind: str) -> InvalidArgumentEr
 
 
 def _no_number(slot: int, kind: str, value: object, whose: str) -> ArgumentTypeError:
-    message = (
+    return ArgumentTypeError(
         f"execute: slot {slot} stands for {kind}, of {whose}, and takes no {type(value).__name__}"
     )
-    return ArgumentTypeError(message)

@@ -37,10 +37,9 @@ def table_of(native: NativeDevice, name: str) -> CallTable | None:
         least = 0 if field in optional else 1
         most = _STATUS_AT_MOST if field in _NUMBERS else _ADDRESS_AT_MOST
         if type(value) is not int or not least <= value <= most:
-            message = (
+            raise PluginError(
                 f"{what} has {field}={shown(value)}, which is no int from {least} to {most:#x}"
             )
-            raise PluginError(message)
     return table
 
 

@@ -183,10 +183,9 @@ def check_stream(context: DeviceContext, given: Any, what: str) -> int:  # noqa:
         raise InvalidArgumentError(message)
     version, handle = ask(_called, protocol, f"{what} takes a stream with __cuda_stream__")
     if version != 0:
-        message = (
+        raise InvalidArgumentError(
             f"{what}: its __cuda_stream__ has version {shown(version)}, and hal knows version 0"
         )
-        raise InvalidArgumentError(message)
     return _not_negative(as_int(handle, f"{what}: the handle is an int"), what)
 
 

@@ -98,10 +98,9 @@ class Timestamp(Submission):
         `ClosedError` after the device was closed.
         """
         if not isinstance(earlier, Timestamp):
-            message = (
+            raise ArgumentTypeError(
                 f"seconds_since takes what queue.timestamp() returned, not {type(earlier).__name__}"
             )
-            raise ArgumentTypeError(message)
         if self._timer._pool is not earlier._timer._pool:
             raise InvalidArgumentError(
                 f"seconds_since: {self._queue.name} and {earlier._queue.name} are of two devices, "
@@ -112,10 +111,9 @@ class Timestamp(Submission):
             if error is not None:
                 raise error
             if each._state != DONE:
-                message = (
+                raise InvalidArgumentError(
                     f"seconds_since: the {each._describe()} has not ended; wait() for it first"
                 )
-                raise InvalidArgumentError(message)
         return self._timer._pool.elapsed(earlier._timer, self._timer)
 
 

@@ -285,10 +285,9 @@ def _check_symbol(name: object, what: str) -> str:
     text = as_text(name, f"a {what}'s name is a str")
     # Drivers take C strings, and report an empty one as invalid.
     if not text.isprintable() or not text or len(text) > _LONGEST_NAME:
-        message = (
+        raise NotFoundError(
             f"there is no {what} {shown(text)}: a name has 1 to {_LONGEST_NAME} printable letters"
         )
-        raise NotFoundError(message)
     return text
 
 

@@ -26,7 +26,7 @@ are the gaps between; the books rebuild them after a Ctrl-C (`hal._memory.books`
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections import deque
+from collections import defaultdict, deque
 from operator import attrgetter
 from typing import Final, cast
 
@@ -155,9 +155,9 @@ class SegmentPool:
         # and are in no list of free pieces
         self.recent: dict[int, list[Piece]] = {}
         self._segments: dict[Segment, None] = {}
-        self._free: dict[int, _FreePieces] = {_SETTLED: _FreePieces()}
+        self._free = defaultdict[int, _FreePieces](_FreePieces)
         # For each list the pieces added to it, in the order of their points, with those
-        self._unsettled: dict[int, deque[tuple[Piece, tuple[Operation, ...]]]] = {}
+        self._unsettled = defaultdict[int, deque[tuple[Piece, tuple[Operation, ...]]]](deque)
 
     def pick(self, queue: StreamQueue, size: int) -> Piece | None:
         """Return a piece that `queue` may use from its next operation on, or None.
@@ -323,15 +323,9 @@ class SegmentPool:
         key = _key(points)
         piece.points = points
         piece.is_free = True
-        free = self._free.get(key)
-        if free is None:
-            free = self._free[key] = _FreePieces()
-        free.add(piece)
+        self._free[key].add(piece)
         if points:
-            unsettled = self._unsettled.get(key)
-            if unsettled is None:
-                unsettled = self._unsettled[key] = deque()
-            unsettled.append((piece, points))
+            self._unsettled[key].append((piece, points))
 
     def _remove(self, piece: Piece) -> None:
         self._free[_key(piece.points)].remove(piece)

@@ -132,10 +132,9 @@ def compile_for(
             message = "it does not declare the feature 'compile'"
             raise UnimplementedError(message)  # noqa: TRY301 - told as the others are
     except (CompilationError, InvalidArgumentError, UnimplementedError) as error:
-        message = (
+        raise UnimplementedError(
             f"{device._name} compiles no kernel source ({error}); load an image with device.load()"
-        )
-        raise UnimplementedError(message) from error
+        ) from error
     given = [replace(each, options=options) for each in requests]
     (image,) = _build_all([_Build(device.backend, compiler, target, given, "")])
     return image

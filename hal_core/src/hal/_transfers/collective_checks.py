@@ -138,10 +138,9 @@ _BARRIER: Final = CollectiveStep("barrier", 0)
 def _check_rank(group: Participant, kind: str, what: str, value: object) -> int:
     rank = as_int(value, f"{kind}: {what} is a rank, an int")
     if not 0 <= rank < group.size:
-        message = (
+        raise InvalidArgumentError(
             f"{kind}: {what} is a rank from 0 to {group.size - 1} of the group, not {shown(rank)}"
         )
-        raise InvalidArgumentError(message)
     if kind in MESSAGES and rank == group.rank:
         message = f"{kind}: rank {rank} is this one; copy between its buffers with queue.copy()"
         raise InvalidArgumentError(message)

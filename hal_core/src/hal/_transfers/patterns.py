@@ -56,10 +56,9 @@ def _number(dtype: np.dtype[Any], value: Any) -> bytes:  # noqa: ANN401 - checke
     is_less = dtype.kind in "iub" and isinstance(value, float)
     if is_less or (dtype.kind != "c" and isinstance(value, complex)):
         kind = bfloat16.name_of(dtype)
-        message = (
+        raise ArgumentTypeError(
             f"fill: {shown(value)} is no {kind}, the buffer's type; pass an int or a numpy scalar"
         )
-        raise ArgumentTypeError(message)
     try:
         if bfloat16.is_bfloat16(dtype):
             return bfloat16.bits_of(value).to_bytes(2, "little")

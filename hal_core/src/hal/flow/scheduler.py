@@ -175,10 +175,9 @@ class Scheduler:
             named: hal.Queue = getattr(lanes, as_choice(queue, _LANES, "queue"))
             return named
         if not isinstance(queue, hal.Queue):
-            message = (
+            raise ArgumentTypeError(
                 f"queue is one of {', '.join(_LANES)}, or an ordered queue, not {shown(queue)}"
             )
-            raise ArgumentTypeError(message)
         if not queue.ordered:
             raise InvalidArgumentError(
                 f"queue: {queue.name} is unordered, and a flow relies on the order of its queues; "
