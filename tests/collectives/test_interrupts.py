@@ -71,6 +71,11 @@ TRIALS = """
         if KIND == "handled":
             other = Group(Probe(), device, "probe", "other", LIMIT)
             Interrupts.interrupt = lambda _: taken.append(device.queue.group_barrier(group=other))
+        if KIND == "recorded":
+            with device.record() as commands:
+                commands.group_barrier(group=group)
+                commands.fill(buffer, 1.0)
+                commands.group_barrier(group=group)
         interrupts = Interrupts(place)
         with interrupts, contextlib.suppress(HalError):
             if KIND in ("submit", "late", "handled"):
@@ -80,6 +85,8 @@ TRIALS = """
                 with group.batch():
                     submit()
                     submit()
+            elif KIND == "recorded":
+                taken.append(device.queue.execute(commands))
             elif KIND == "broken":
                 group.error
             else:
@@ -116,7 +123,9 @@ TRIALS = """
 """
 
 
-@pytest.mark.parametrize("kind", ["submit", "late", "batch", "broken", "close", "handled"])
+@pytest.mark.parametrize(
+    "kind", ["submit", "late", "batch", "recorded", "broken", "close", "handled"]
+)
 def test_ctrl_c_or_a_handler_at_every_call_of_a_group_g3(tmp_path, kind):
     """Its work ends, it is told and aborted if it broke, and it is closed in the end."""
     assert_quiet(run_python(tmp_path, TRIALS, arguments=(kind,)))
