@@ -182,6 +182,51 @@ def test_several_rounds_of_a_short_loop_are_made_at_once():
         assert turns not in text_of(plain.replace("k++", other))
 
 
+def test_several_rounds_by_the_width_of_a_block_are_made_at_once():
+    rounds = "hal_goes_on<int>(("
+    plain = IN_STEP["own parts"]
+    assert rounds in text_of(plain)
+    assert rounds not in text_of(plain.replace("s += p[i]", "p[i] = s"))  # nothing is kept
+    assert rounds not in text_of(plain.replace("s += p[i]", "if (p[i]) s += p[i]"))
+    assert rounds not in text_of(plain.replace("s += p[i]", "s += p[i]; p[i] = expf(i)"))
+
+
+@pytest.mark.parametrize(("kind", "step"), [("float", 8.5), ("long long", 8), ("int", 3)])
+def test_rounds_by_steps_of_all_kinds(lab, kind, step):
+    kernel = lab.function(f"""
+__global__ void kernel(const int *p, int *out, int n, {kind} step) {{
+  int sum = 0;
+  for (int i = threadIdx.x; i < n; i += step) sum += p[i];
+  out[threadIdx.x] = sum;
+}}
+""")
+    p, out = lab.array(np.arange(100), "i4"), lab.array(np.zeros(8), "i4")
+    number = {"float": np.float32, "int": np.int32}.get(kind, np.int64)(step)
+    lab.run(kernel, 1, 8, p, out, np.int32(100), number)
+    assert out.tolist() == [sum(range(t, 100, int(step))) for t in range(8)]
+
+
+HALVED = {
+    "for": "for (int k = n / 2; k > 0; k /= 2) { BODY }",
+    "a shift": "for (unsigned k = n; k > 32; k >>= 1) { BODY }",
+    "a counter declared before": "int k = 0; for (k = n; k; k /= 2) { BODY }",
+    "while": "int k = n; while (k != 0) { BODY k /= 2; }",
+}
+
+
+@pytest.mark.parametrize("loop", HALVED.values(), ids=HALVED)
+def test_the_last_rounds_of_a_halved_counter_have_constants(loop):
+    def is_halved(body):
+        text = loop.replace("BODY", body)
+        return "hal_level" in text_of(f"const int t = threadIdx.x; {text}")
+
+    body = "if (t < k) p[t] += p[t + k]; __syncthreads();"
+    assert is_halved(body)
+    assert not is_halved(body.replace("t < k", "t < n"))
+    assert not is_halved(body.replace("if", "p[t] = 1; if"))  # of all threads
+    assert not is_halved(f"{body} if (n == 3) break;")
+
+
 def test_shared_memory_of_a_loop_is_not_on_the_stack():
     for body, twins in (
         ("__shared__ int s[64]; s[threadIdx.x] = n; __syncthreads(); p[0] = s[n];", 1),
@@ -223,6 +268,39 @@ __global__ void tell(int *p) { __syncthreads(); p[threadIdx.x + 8 * row()] = row
     assert p.tolist() == [6] * 8 + [0] * 40
     lab.run(lab.device.get_function(module, "tell"), 1, (8, 3, 2), p)
     assert p.tolist() == [row for row in range(6) for _ in range(8)]
+
+
+@pytest.mark.parametrize("loop", [HALVED["for"], HALVED["while"]])
+def test_trees_of_all_sizes(lab, loop):
+    tree = "if (t < k) { s[t] += s[t + k]; m[t] = max(m[t], m[t + k]); } __syncthreads();"
+    body = f"""
+  extern __shared__ float s[];
+  __shared__ float m[1024];
+  const int t = threadIdx.x;
+  const int n = blockDim.x / 2;
+  float sum = 0, most = 0;
+  for (int i = t; i < length; i += blockDim.x) {{
+    sum += p[i];
+    most = fmaxf(most, p[i]);
+  }}
+  s[t] = sum;
+  m[t] = most;
+  __syncthreads();
+  {loop.replace("n / 2", "n").replace("BODY", tree)}
+  if (t == 0) {{ out[0] = s[0]; out[1] = m[0]; }}
+"""
+    parameters = "const float *p, float *out, int length"
+    text = text_of(body, parameters)
+    assert "hal_goes_on" in text
+    assert "hal_level" in text
+    kernel = lab.function(f"__global__ void kernel({parameters}) {{ {body} }}")
+    numbers = np.random.default_rng(4).integers(0, 1000, 5000)
+    p, out = lab.array(numbers, "f4"), lab.array(np.zeros(2), "f4")
+    for block in (1, 2, 4, 32, 64, 128, 256, 1024):
+        for length in (0, 3, block, 3 * block + 1, 4 * block):
+            lab.run(kernel, 1, block, p, out, np.int32(length), shared=4 * block)
+            own = numbers[:length]
+            assert out.tolist() == [own.sum(), own.max(initial=0)], (block, length)
 
 
 def test_sums_with_while_as_textbooks_have_them(lab):
@@ -314,7 +392,7 @@ __global__ void {name}(int *p, int n) {{
         name = f"w{self.count}"
         kinds = ["step", "share", "new", "own", "inner", "even", "odd", "few"]
         kinds += ["refer"] + ["loop", "if", "while", "do"] * (depth > 0)
-        kinds += ["leave"] * (depth > 0 and self.meet)
+        kinds += ["leave", "halve"] * (depth > 0 and self.meet)
         kind = pick(kinds)
         if kind == "step":
             return f"{a} = ({a} * 5 + {b} % 11 - t) % 1000;"
@@ -341,7 +419,7 @@ __global__ void {name}(int *p, int n) {{
             call = f"const float f{name} = expf(k % 9 * 0.25f);"
             more = pick(["", f"{call} {b} ^= k; s[t] += (int)(8 * f{name});"])
             return (
-                f"for (int k = {init}; k < n * 2; k += size)"
+                f"for (int k = {init}; k < n * {pick('29')}; k += size)"
                 f" {{ {more} {a} += k + s[(k + n) % 1 + t]; }}"
             )
         if kind == "few":
@@ -349,6 +427,14 @@ __global__ void {name}(int *p, int n) {{
             more = pick(["", "", " && n > 4", f" && {a} > 5"])
             condition = f"{pick(['x', 'threadIdx.x'])} {pick(['<', '=='])} {bound}{more}"
             return f"__syncthreads(); if ({condition}) {b} += 7;"
+        if kind == "halve":
+            head, step = f"int {name} = blockDim.x / 2", pick([f"{name} /= 2", f"{name} >>= 1"])
+            body = f"if (x < {name}) s[t] += s[t + {name}] % 99; __syncthreads();"
+            start = f"s[t] = {a}; __syncthreads();"
+            loop = f"for ({head}; {name} > 0; {step}) {{ {body} }}"
+            if pick([True, False]):
+                loop = f"{head}; while ({name}) {{ {body} {step}; }}"
+            return f"__syncthreads(); {start} {loop} {b} += s[t] % 99;"
         if kind == "refer":
             use = f"__syncthreads(); {b} += {name} % 7;"
             return f"__syncthreads(); int &{name} = s[t]; {name} += {a}; {use}"

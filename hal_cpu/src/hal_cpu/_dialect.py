@@ -237,7 +237,8 @@ def rewrite(request: CompileRequest, foreign: str, features: str, *, loops: bool
             if _RESTRICT.search(kind)
         )
         bounds = entry.launch_bounds or "hal_threads_at_most"
-        export = f"HAL_KERNEL({entry.name}, {way}, {alone:#x}ull, {flags}, ({bounds}))"
+        flat = int(_regions.is_flat(text.kernels[entry.name].tokens))
+        export = f"HAL_KERNEL({entry.name}, {way}, {flat}, {alone:#x}ull, {flags}, ({bounds}))"
         export = f"{_assertions(entry)}\n{export}"
         edits.append(_Edit(entry.body_end, entry.body_end, export))
     return "".join(

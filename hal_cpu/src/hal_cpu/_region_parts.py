@@ -59,6 +59,7 @@ class Rounds:
     body: int  # the body's
     last: int  # behind the loop
     is_index: bool  # A is the thread's index in x
+    is_short: bool  # so that several rounds may be made at once
 
     def limit(self) -> Limit:
         """Return which threads take part in a round, where the first index is theirs."""
@@ -75,6 +76,21 @@ class Rounds:
         condition = f"if (hal_is_whole<{kind}>({end}) || {name} < {end})"
         begin = f"for ({kind} hal_round = 0; hal_round < {end}; hal_round += {step}) {{"
         return begin, f"{counter} {condition}", f"{ends} }}"
+
+    def turns(self, head: str, body: str, foot: str) -> str:
+        """Return what makes several rounds of all threads at once, and begins what makes one.
+
+        What a thread keeps is then loaded and stored once for all.
+        """
+        kind, name = self.counter.type, self.counter.name
+        start, end, step = (f"({without_comments(each)})" for each in self.texts)
+        return (
+            f"if (hal_goes_on<{kind}>({end}, hal_round, {step}, hal_size_x)) {{ {head}"
+            f" for (int hal_more = 0; hal_more < hal_rounds; hal_more++)"
+            f" {{ const {kind} {name} = {start} + (hal_round + hal_more * ({kind}){step});"
+            f" {{ {body} }} }} {foot} HAL_REGION_END"
+            f" hal_round += (hal_rounds - 1) * {step}; }} else {{"
+        )
 
     def text(self, head: str, body: str, foot: str) -> str:
         """Return what stands before the body of a thread that may have come to its end.
@@ -126,6 +142,28 @@ class Turns:
 
     def behind(self) -> str:
         return "hal_turn++; }" + (" }" if self.is_bare else "")
+
+
+@dataclass(slots=True)
+class Levels:
+    """A loop with barriers that halves its counter, and in which only threads below it work.
+
+    From a certain counter on its rounds are written out, each with a constant for the counter.
+    """
+
+    counter: str
+    header: str  # without a declaration
+    first: int  # the body's opening brace
+    last: int  # and its closing one
+
+    def around(self) -> tuple[str, str]:
+        """Return what stands before the text of the body, and behind it."""
+        condition = f"{self.counter} == hal_levels && hal_size_x >= hal_levels"
+        constants = f'_Pragma("GCC unroll 8") {self.header} hal_level();'
+        return (
+            "auto hal_level = [&]() __attribute__((always_inline)) {",
+            f"}}; if ({condition}) {{ {constants} break; }} hal_level();",
+        )
 
 
 @dataclass(slots=True)

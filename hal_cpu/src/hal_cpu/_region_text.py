@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
-from hal_cpu._region_parts import Region, Step, Variable
+from hal_cpu._region_parts import Levels, Region, Step, Variable
 from hal_cpu._region_tokens import Edit, RefusedError, Words, without_comments
 
 FEW: Final = 16
@@ -21,6 +21,7 @@ class Writer:
         source: str,
         regions: Sequence[Region],
         steps: Sequence[Step],
+        levels: Sequence[Levels],
         changed: set[str],
     ) -> None:
         self._tokens = words.tokens
@@ -29,6 +30,7 @@ class Writer:
         self._source = source
         self._regions = regions
         self._steps = steps
+        self._levels = levels
         self._changed = changed  # the parameters that each thread has for itself
 
     def edits(self, shared: Sequence[tuple[int, int]]) -> Iterator[Edit]:
@@ -45,12 +47,7 @@ class Writer:
         returns = any("return" in words for words in used)
         copies = " ".join(f"hal_kept_{name}[hal_i] = {name};" for name in sorted(self._changed))
         copies = copies and f"for (int hal_i = 0; hal_i < hal_threads; hal_i++) {{ {copies} }}"
-        is_flat = all(
-            self._texts[index + 1 : index + 3] == [".", "x"]
-            for index, text in enumerate(self._texts)
-            if text == "threadIdx"
-        )
-        begin = f"HAL_BLOCK_BEGIN({int(returns)}, {int(is_flat)});"
+        begin = f"HAL_BLOCK_BEGIN({int(returns)});"
         yield Edit(start, start, f"{begin}{storage} {copies}")
         before: list[tuple[tuple[str, ...], int, int]] = []
         declared = set(self._changed)
@@ -89,6 +86,11 @@ class Writer:
         for step in steps.values():
             end = self._tokens[step.last - 1].end
             yield Edit(end, end, "}")
+        for level in self._levels:
+            before_body, behind_body = level.around()
+            start, end = self._tokens[level.first].end, self._tokens[level.last].start
+            yield Edit(start, start, before_body)
+            yield Edit(end, end, behind_body)
         for index, text in enumerate(self._texts):
             if text == "__syncthreads":
                 yield Edit(self._tokens[index].start, self._tokens[index + 3].end, ";")
@@ -121,6 +123,9 @@ class Writer:
             header = tokens[region.rounds.body - 1].end
             if region.rounds.is_index:
                 before, inside, behind = region.rounds.around()
+                if region.rounds.is_short and foot != " }":  # something is kept
+                    before += region.rounds.turns(head, self._source[header:end], foot)
+                    behind = f"}} {behind}"
                 edits = [Edit(begin, header, f"{before} {head} {inside}")]
                 if region.first > region.rounds.first:  # a later part of a round
                     edits = [Edit(begin, begin, f"{head} {inside} {{")]
@@ -219,5 +224,7 @@ class Writer:
             if own or self._is_changed(name, others):
                 stores.append(f"{place} = {name};")
         span = region.limit.span() if region.limit else "hal_all(hal_size_x)"
-        begin = f"HAL_REGION_BEGIN({int(returns)}, {span}) {text} {' '.join(loads)} {{"
+        is_level = any(each.first < region.first < each.last for each in self._levels)
+        kind = "LEVEL" if is_level else "REGION"
+        begin = f"HAL_{kind}_BEGIN({int(returns)}, {span}) {text} {' '.join(loads)} {{"
         return begin, f"{' '.join(stores)} }}"

@@ -17,7 +17,7 @@ from typing import Final
 
 from hal.cpp_tokens import Token
 from hal_cpu._region_names import Names
-from hal_cpu._region_parts import Region, Rounds, Step, Turns, Variable
+from hal_cpu._region_parts import Levels, Region, Rounds, Step, Turns, Variable
 from hal_cpu._region_text import FEW, Writer
 from hal_cpu._region_tokens import (
     ASSIGNMENTS,
@@ -81,6 +81,16 @@ def split(
             return None
 
 
+def is_flat(tokens: Sequence[Token]) -> bool:
+    """Return whether a body that was split asks for no thread's index but that in x."""
+    texts = [token.text for token in tokens]
+    return all(
+        texts[index + 1 : index + 3] == [".", "x"]
+        for index, text in enumerate(texts)
+        if text == "threadIdx"
+    )
+
+
 class _Splitter(Names):
     """A walk over a kernel's statements that puts each into a region, or between two."""
 
@@ -99,6 +109,7 @@ class _Splitter(Names):
         self._regions: list[Region] = []
         self._open: Region | None = None
         self._steps: list[Step] = []
+        self._levels: list[Levels] = []
         self._shared_here: list[tuple[int, int]] = []
         self._strides = strides_of(self.texts, self._pair)
         self._may_step = threads >= FEW
@@ -136,7 +147,7 @@ class _Splitter(Names):
         self._close(len(self.tokens) - 1)
         if "__syncthreads" not in self.texts and not self._steps:
             raise RefusedError
-        writer = Writer(self, self._source, self._regions, self._steps, self._changed)
+        writer = Writer(self, self._source, self._regions, self._steps, self._levels, self._changed)
         return list(writer.edits(self._shared_here))
 
     def _close(self, index: int) -> None:
@@ -252,13 +263,35 @@ class _Splitter(Names):
             self._moving_header(index + 2, close)
         elif not self._is_common(index + 2, close):
             raise RefusedError
+        number = len(self._regions)
         after = self._braces(close + 1)
+        if text != "if":
+            self._halved(index, close, number)
         self._names -= counters
         self._uniform -= counters
         if after < end:  # else
             if self.texts[after] != "else" or self.texts[after + 1] not in {"{", "if"}:
                 raise RefusedError
             self._around(after + 1, end)
+
+    def _halved(self, index: int, close: int, number: int) -> None:
+        """Note a loop with barriers that halves the number of its threads, if this is one."""
+        last = self._pair[close + 1]
+        first, step = index + 2, self.texts[last - 4 : last - 1]
+        if self.texts[index] == "for":
+            first = self._find(";", first, close) + 1
+            step = self.texts[self._find(";", first, close) + 1 : close]
+        name = self.texts[first]
+        limits = [each.limit for each in self._regions[number:]]
+        if (
+            step in ([name, "/=", "2"], [name, ">>=", "1"])
+            and all(limit and limit.bound == f"({name})" for limit in limits)
+            and {"return", "break", "continue", "__shared__"}.isdisjoint(self.texts[close:last])
+            and last - close <= _SHORT
+        ):
+            text = self._source[self.tokens[first].start : self.tokens[close].end]
+            header = f"{'for (;' if self.texts[index] == 'for' else 'while ('} {text}"
+            self._levels.append(Levels(name, without_comments(header), close + 1, last))
 
     def _braces(self, index: int) -> int:
         """Take a block that control flow must have; return the index behind it."""
@@ -373,9 +406,12 @@ class _Splitter(Names):
             for a, b in ((begin, behind), (one + 3, two), (two + 3, close))
         )
         is_index = counter.type in WIDE and self._is_index(begin, behind)
-        rounds = Rounds(counter, (texts[0], texts[1], texts[2]), index, close + 1, end, is_index)
-        limit = rounds.limit() if is_index else None
         parts = self._parts(index, close + 1, end) if is_index else [(index, [])]
+        body = set(self.texts[close:end])
+        is_short = len(parts) == 1 and end - close <= _SHORT and body.isdisjoint(CONTROL)
+        expressions = texts[0], texts[1], texts[2]
+        rounds = Rounds(counter, expressions, index, close + 1, end, is_index, is_short)
+        limit = rounds.limit() if is_index else None
         for place, declared in parts:
             self._close(place)
             self._open = Region(place, declared=declared, rounds=rounds, limit=limit)

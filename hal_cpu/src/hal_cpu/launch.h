@@ -38,17 +38,19 @@ template <class T> struct hal_restrict<T *, true> { typedef T *__restrict type; 
 
 enum { hal_few = 0x7fffffff - 1024 };  // threads in a direction that can be counted with an int
 enum { hal_each, hal_each_with_vectors, hal_side_by_side, hal_by_itself };
-template <int way, unsigned long long alone, auto F> struct hal_kernel_of;
+template <int way, bool flat, unsigned long long alone, auto F> struct hal_kernel_of;
 
 // `way`: threads run one by one (with loops over vectors of their own or without), side by side, or the kernel runs its
-// block by itself. `alone`: a bit for each of the first 64 parameters that is marked `__restrict__`.
-template <int way, unsigned long long alone, bool tell, class... A,
+// block by itself. `flat`: it asks for no thread's index but that in x, so that a block has one row, or is as rare as a
+// huge grid: no loops over rows. `alone`: a bit for each of the first 64 parameters that is marked `__restrict__`.
+template <int way, bool flat, unsigned long long alone, bool tell, class... A,
           void (*F)(const hal_thread_of<tell> &, A...)>
-struct hal_kernel_of<way, alone, F> {
+struct hal_kernel_of<way, flat, alone, F> {
   static constexpr hal_layout<A...> hal_parameters_of = {};
   static constexpr unsigned int hal_count = sizeof...(A), hal_bytes = hal_parameters_of.offset[sizeof...(A)];
   static constexpr const unsigned int *hal_sizes = hal_parameters_of.size, *hal_offsets = hal_parameters_of.offset;
   typedef typename hal_make_indices<sizeof...(A)>::type indices;
+  static constexpr bool in_a_row = flat && !tell && way == hal_by_itself;
 
   struct frame {
     const hal_launch *launch;
@@ -117,7 +119,9 @@ struct hal_kernel_of<way, alone, F> {
   template <bool small>
   static HAL_INLINE void blocks(const hal_launch *launch, hal_worker *worker, unsigned long long first,
                                 unsigned long long last, A... arguments) {
-    const unsigned int *g = launch->grid, b[3] = {launch->block[0], launch->block[1], launch->block[2]};
+    constexpr bool row = small && in_a_row;
+    const unsigned int *g = launch->grid;
+    const unsigned int b[3] = {launch->block[0], row ? 1 : launch->block[1], row ? 1 : launch->block[2]};
     if (b[0] - 1 >= 1024 || b[1] - 1 >= 1024 || b[2] - 1 >= 1024) __builtin_unreachable();
     for (unsigned long long i = first; i < last; i++) {
       const uint3 block{(unsigned int)(i % g[0]), (unsigned int)(i / g[0] % g[1]), (unsigned int)(i / g[0] / g[1])};
@@ -159,7 +163,7 @@ struct hal_kernel_of<way, alone, F> {
     constexpr auto run = way == hal_each_with_vectors ? fast_of<I...>::run_with_vectors : fast_of<I...>::run;
     run(launch, worker, first, last, argument<A>(launch, hal_parameters_of.offset[I])...);
   }
-  // For grids that hardly anybody has: it is to take the compiler little time. (clang ignores the level.)
+  // For what hardly anybody launches: it is to take the compiler little time. (clang ignores the level.)
   template <unsigned... I>
   __attribute__((cold, noinline, optimize("Og"))) static void any(const hal_launch *launch, hal_worker *worker,
                                                                   unsigned long long first, unsigned long long last,
@@ -177,7 +181,8 @@ struct hal_kernel_of<way, alone, F> {
         worker->block = i;
         worker->run_threads(worker, count, entry, &f);
       }
-    } else if (g[0] * (unsigned long long)b[0] <= hal_few && g[1] * (unsigned long long)b[1] <= hal_few) {
+    } else if (g[0] * (unsigned long long)b[0] <= hal_few && g[1] * (unsigned long long)b[1] <= hal_few &&
+               (!in_a_row || b[1] * b[2] == 1)) {
       fast(launch, worker, first, last, indices());
     } else {
       any(launch, worker, first, last, indices());
@@ -192,16 +197,16 @@ constexpr unsigned int hal_bounded(long long threads) {
   return threads > 0 && threads < hal_threads_at_most ? (unsigned int)threads : hal_threads_at_most;
 }
 
-#define HAL_KERNEL(name, way, alone, flags, bounds)                                           \
+#define HAL_KERNEL(name, way, flat, alone, flags, bounds)                                        \
   extern "C++" {                                                                                   \
   extern "C" {                                                                                     \
   extern const hal_kernel hal_kernel_##name;                                                       \
   HAL_EXPORT const hal_kernel hal_kernel_##name = {                                                \
-      HAL_IMAGE_ABI, flags, #name, hal_kernel_of<way, alone, name>::hal_run,                  \
+      HAL_IMAGE_ABI, flags, #name, hal_kernel_of<way, flat, alone, name>::hal_run,                  \
       hal_bounded((long long)bounds), 0,                                                           \
-      hal_kernel_of<way, alone, name>::hal_bytes,                                             \
-      hal_kernel_of<way, alone, name>::hal_count,                                             \
-      hal_kernel_of<way, alone, name>::hal_sizes,                                             \
-      hal_kernel_of<way, alone, name>::hal_offsets};                                          \
+      hal_kernel_of<way, flat, alone, name>::hal_bytes,                                             \
+      hal_kernel_of<way, flat, alone, name>::hal_count,                                             \
+      hal_kernel_of<way, flat, alone, name>::hal_sizes,                                             \
+      hal_kernel_of<way, flat, alone, name>::hal_offsets};                                          \
   }                                                                                                \
   }

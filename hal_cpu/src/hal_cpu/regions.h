@@ -40,6 +40,17 @@ template <class T, class E> static HAL_INLINE bool hal_is_far(T at, E bound) {
   typedef decltype(at + bound) C;
   return hal_is_whole<T>(bound) && (unsigned long long)(C)bound - (unsigned long long)(C)at >= hal_turns;
 }
+// How many rounds of a loop that goes by the width of a block a thread makes at once, and whether so many are left for
+// all: `at` is below `bound`.
+enum { hal_rounds = 4 };
+template <class T, class E, class S> static HAL_INLINE bool hal_goes_on(E bound, T at, S step, int size) {
+  typedef decltype(at + bound) C;
+  const unsigned long long left = (unsigned long long)(C)bound - (unsigned long long)(C)at;
+  return hal_is_whole<T>(bound) && hal_is_whole<T>(step) && step > 0 && step >= size &&
+         left / hal_rounds >= (unsigned long long)step;
+}
+// From which counter on a loop that halves its counter has constants for it: blocks of 128 threads still come by it.
+enum { hal_levels = 64 };
 // Which threads have returned. Mostly those at the end of a row have: `lasts` says where each row ends, and loops stop
 // there. Only where others have, too, each thread is asked. (That loop is kept from becoming one of vectors, whose
 // conditional loads GCC may get wrong, see _masked_loads.py.)
@@ -61,14 +72,12 @@ static HAL_INLINE bool hal_leave(const unsigned char *left, short *lasts, int th
   }
   return is_left;
 }
-// `returns`: whether threads may return before the end. `flat`: nobody asks for threadIdx.y and threadIdx.z, so that
-// all rows are counted in y; a loop less around each region is a tenth less to compile.
-#define HAL_BLOCK_BEGIN(returns, flat)                                                              \
+// `returns`: whether threads may return before the end.
+#define HAL_BLOCK_BEGIN(returns)                                                                    \
   const auto &hal_outer = hal_thread;                                                               \
-  const bool hal_is_flat = flat && !hal_outer.hal_tells;                                            \
-  const int hal_rows = (int)(hal_outer.hal_block_size.y * hal_outer.hal_block_size.z);              \
-  const int hal_size_y = hal_is_flat ? hal_rows : (int)hal_outer.hal_block_size.y;                  \
-  const int hal_size_z = hal_is_flat ? 1 : (int)hal_outer.hal_block_size.z;                         \
+  const int hal_size_y = (int)hal_outer.hal_block_size.y;                                           \
+  const int hal_size_z = (int)hal_outer.hal_block_size.z;                                           \
+  const int hal_rows = hal_size_y * hal_size_z;                                                     \
   const int hal_size_x = (int)hal_outer.hal_block_size.x;                                           \
   if (hal_size_x < 1 || hal_size_x > hal_threads_at_most) __builtin_unreachable();                  \
   const int hal_threads = hal_size_x * hal_rows;                                                    \
@@ -77,22 +86,27 @@ static HAL_INLINE bool hal_leave(const unsigned char *left, short *lasts, int th
   unsigned char hal_left[returns ? hal_threads_at_most : 1];                                        \
   short hal_lasts[returns ? hal_threads_at_most : 1];                                               \
   if (returns) hal_begin(hal_left, hal_lasts, hal_threads, hal_size_x)
-#define HAL_REGION_BEGIN(returns, span)                                                             \
+#define HAL_ROWS(span)                                                                              \
   if (const hal_span hal_here = span; true)                                                         \
     for (int hal_z = 0, hal_row = 0, hal_i0 = 0; hal_z < hal_size_z; hal_z++)                       \
-      for (int hal_y = 0; hal_y < hal_size_y; hal_y++, hal_row++, hal_i0 += hal_size_x)           \
-        HAL_NOT_UNROLLED for (int hal_index = hal_first + hal_here.first,                           \
-                 hal_end = hal_first + (returns ? hal_least(hal_here.last, hal_lasts[hal_row]) : hal_here.last); \
-             hal_index < hal_end; hal_index++) {                                                    \
-          const int hal_x = hal_index - hal_first;                                                  \
-          const int hal_i = hal_i0 + hal_x;                                                         \
-          if (returns && hal_has_gaps) {                                                            \
-            if (hal_left[hal_i]) continue;                                                          \
-            __asm__ volatile("");                                                                   \
-          }                                                                                         \
-          auto hal_thread = hal_outer;                                                              \
-          hal_thread.hal_index = {(unsigned int)hal_x, (unsigned int)hal_y, (unsigned int)hal_z};   \
-          hal_enter(hal_thread);
+      for (int hal_y = 0; hal_y < hal_size_y; hal_y++, hal_row++, hal_i0 += hal_size_x)
+#define HAL_ROW(returns)                                                                            \
+  for (int hal_index = hal_first + hal_here.first,                                                  \
+           hal_end = hal_first + (returns ? hal_least(hal_here.last, hal_lasts[hal_row]) : hal_here.last); \
+       hal_index < hal_end; hal_index++) {                                                          \
+    const int hal_x = hal_index - hal_first;                                                        \
+    const int hal_i = hal_i0 + hal_x;                                                               \
+    if (returns && hal_has_gaps) {                                                                  \
+      if (hal_left[hal_i]) continue;                                                                \
+      __asm__ volatile("");                                                                         \
+    }                                                                                               \
+    auto hal_thread = hal_outer;                                                                    \
+    hal_thread.hal_index = {(unsigned int)hal_x, (unsigned int)hal_y, (unsigned int)hal_z};         \
+    hal_enter(hal_thread);
+#define HAL_REGION_BEGIN(returns, span) HAL_ROWS(span) HAL_NOT_UNROLLED HAL_ROW(returns)
+// In a loop that halves its counter. A round of four threads or fewer is written out: a vector of values that were
+// stored one by one must wait until they are all in the cache.
+#define HAL_LEVEL_BEGIN(returns, span) HAL_ROWS(span) _Pragma("GCC unroll 4") HAL_ROW(returns)
 #define HAL_REGION_END }
 // Behind a region from which threads may return. What all threads have in common goes on for those that are left.
 #define HAL_REGION_RETURNED \
