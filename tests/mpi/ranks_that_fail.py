@@ -180,6 +180,8 @@ def asleep(group):
         world.recv(source=0)
     found["changed"] = int((buffer.numpy() != rank).sum())
     found["kept"] = len(hal.collectives.group._left)
+    buffer.close()
+    found["not freed"] = len(group.device.close())
     return found
 
 

@@ -201,7 +201,7 @@ class Launch(ABC):
 
     @abstractmethod
     def memory(self) -> object:
-        """Return what keeps its memory, until it has ended."""
+        """Return what keeps its memory that the host sees, until it has ended."""
 
     @abstractmethod
     def outcome(self) -> bool | None:

@@ -6,6 +6,7 @@ the engine's side of a launch.
 
 from __future__ import annotations
 
+import contextlib
 import struct
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final, cast
@@ -20,10 +21,12 @@ from hal._engine.submission import Submission
 from hal._engine.submitting import start
 from hal._engine.wait_lists import Signals, check_lists
 from hal._memory.access import check_buffer, late_address
+from hal._memory.storage import Storage
 from hal._memory.usage import TRANSFER_SOURCE, TRANSFER_TARGET
 from hal._memory.views import view_of
 from hal._transfers.collective_checks import check, check_group
 from hal._transfers.transfers import read_staged, write_staged
+from hal.errors import ClosedError
 from hal.native import MemoryType
 from hal.native_collectives import (
     SOURCE,
@@ -44,7 +47,6 @@ if TYPE_CHECKING:
     from hal._engine.stream import StreamQueue
     from hal._engine.timelines import Timepoint
     from hal._memory.core import DeviceCore
-    from hal._memory.storage import Storage
 
 
 class GroupRegion(Region):
@@ -149,7 +151,12 @@ class GroupLaunch(Launch):
         progress.act(progress.change, ending.fail, (self.submission, keep(error)))
 
     def memory(self) -> object:
-        return self.submission._resources
+        # Views, since a close of the buffer or of the device gives back what only a storage keeps.
+        resources = self.submission._resources or ()  # None: it has ended
+        used = [each for each in resources if isinstance(each, Storage)]
+        with contextlib.suppress(ClosedError):
+            return [view_of(each) for each in used if each.host_address is not None]
+        return None
 
     def outcome(self) -> bool | None:
         state = self.submission._state
