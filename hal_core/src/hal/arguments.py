@@ -139,6 +139,9 @@ def is_a_handlers(error: BaseException) -> bool:
             called = getattr(type(handler).__call__, "__code__", None)
             codes.append(getattr(handler, "__code__", called))
     trace = _traceback.__get__(error)
+    # Not the frame that has caught it: until Python 3.13 a look at variables makes a copy that the
+    # frame keeps, and `error` in there would keep all that the frames refer to.
+    trace = trace and trace.tb_next
     while trace is not None:
         if trace.tb_frame.f_code in codes or _has_its_callers(trace.tb_frame):
             return True

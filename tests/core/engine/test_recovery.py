@@ -12,6 +12,7 @@ from child_processes import assert_quiet
 from core_harness import LIMIT, needs_gil, stalled, wait_until
 
 import hal
+from hal._base.failures import is_users
 from hal._engine import steps, timelines
 from hal.errors import (
     DeviceLostError,
@@ -79,6 +80,9 @@ WORLD = """
             elif KIND == "wait":
                 self.fill(self.queue)
                 self.taken[-1].wait(LIMIT)
+            elif KIND == "idle":
+                self.fill(self.queue)
+                self.device.wait_idle(LIMIT)
             elif KIND == "asleep":
                 # The work runs until the wait has had the driver ring for it.
                 latch, notify = Latch(), self.probe.notify
@@ -200,21 +204,23 @@ ALARMS = (
     class SoftLimit(TimeoutError):
         pass
 
+    kinds = itertools.cycle([SoftLimit, ReentrantCallError, RuntimeError])
+
     def limit(*_):
-        raise SoftLimit("time limit")
+        raise kind("time limit")
 
     signal.signal(signal.SIGALRM, limit)
     # How often an event is asked before the wait sleeps is a matter of time.
     names = {"create_stream", "wait_event", "notify"} if KIND == "asleep" else None
-    for number in itertools.count(1):
+    for number, kind in zip(itertools.count(1), kinds):
         world = World()
         world.probe.fail_call(number, lambda: signal.raise_signal(signal.SIGALRM), names)
         raised = False
         try:
             world.act()
             world.device.queue.fill(world.buffer, 2).wait(LIMIT)
-        except SoftLimit:
-            raised = True
+        except kind as error:
+            raised = str(error) == "time limit"
         reached = not world.probe.pending_fault
         world.probe.heal()
         failed = [each for each in world.taken if each.state in ("failed", "cancelled")]
@@ -234,6 +240,46 @@ def test_what_a_signal_handler_raises_is_the_users(run_script, kind):
     """O3: at every native call. It is raised where the user is, loses no device, and fails no
     operation that it did not interrupt."""
     assert_quiet(run_script(ALARMS, arguments=(kind,)))
+
+
+ALARMED = (
+    WORLD
+    + """
+    class Alarm(Interrupts):
+        def interrupt(self):
+            signal.raise_signal(signal.SIGALRM)
+
+    def limit(*_):
+        raise kind("time limit")
+
+    signal.signal(signal.SIGALRM, limit)
+    for kind in (ReentrantCallError, RuntimeError):
+        for number in itertools.count(1):
+            world = World()
+            alarm = Alarm(number)
+            try:
+                with alarm:
+                    world.act()
+            except kind as error:
+                raised = str(error) == "time limit"
+            else:
+                raised = False
+            assert raised == bool(alarm.places), (kind, alarm.places)
+            told = [str(each.error) for each in world.taken if each.state == "failed"]
+            assert not any("time limit" in each for each in told), (alarm.places, told)
+            assert world.check() == [], (kind, alarm.places)
+            if not alarm.places:
+                break
+        assert number > 50, number
+"""
+)
+
+
+@pytest.mark.parametrize("kind", ["submit", "parts", "pending", "idle", "cancel", "close"])
+def test_what_a_signal_handler_raises_anywhere_is_the_users(run_script, kind):
+    """O3: at every call of ours, an error of hal's or Python's alike. It is raised once, and is
+    no refusal: what the interrupted call had begun is completed."""
+    assert_quiet(run_script(ALARMED, arguments=(kind,)))
 
 
 @pytest.mark.parametrize("kind", [TimeoutError, RuntimeError])
@@ -268,6 +314,27 @@ def test_what_a_handler_raises_while_a_loop_is_told_is_the_users(kind):
     finally:
         signal.signal(signal.SIGALRM, before)
     assert [str(error) for error in raised] == ["time limit"]
+
+
+def test_whose_an_error_is_is_asked_without_keeping_its_frames():
+    """O3: what a caller of ours holds is free as soon as it has handled the error."""
+
+    class Bag:
+        pass
+
+    def handle():
+        bag = Bag()
+        try:
+            hal.create_semaphore(1).signal(1)
+        except InvalidArgumentError as error:
+            is_users(error)
+        return weakref.ref(bag)
+
+    gc.disable()
+    try:
+        assert handle()() is None
+    finally:
+        gc.enable()
 
 
 HANDLERS = (

@@ -110,10 +110,10 @@ def as_failure(error: Exception, what: str) -> HalError:
 
     `what` says when that was. Raises the error itself if it is not the plugin's (O3).
     """
+    if is_users(error):
+        raise error
     if isinstance(error, HalError):
         failure = error
-    elif is_users(error):
-        raise error
     else:
         failure = OperationError(
             f"the backend raised {told(error)} while {what}; a plugin must raise a HalError"
@@ -127,13 +127,26 @@ def is_users(error: BaseException) -> bool:
     """Return whether an exception from a native call is not the plugin's (O3).
 
     These are Ctrl-C and its like, a full stack or memory of Python's, and everything that a
-    user's signal handler raises.
+    user's signal handler raises, errors of hal's included: the handler may have called hal.
     """
-    if isinstance(error, HalError):
-        return False
-    if not isinstance(error, Exception) or isinstance(error, (RecursionError, MemoryError)):
+    if not isinstance(error, Exception):
+        return True
+    if isinstance(error, (RecursionError, MemoryError)) and not isinstance(error, HalError):
         return True
     return is_a_handlers(error)
+
+
+class _Unreported:
+    """A block whose errors of the plugin's are dropped, but not those of a user's handler (O3)."""
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> bool:
+        return isinstance(error, HalError) and not is_users(error)
+
+
+unreported: Final = _Unreported()
 
 
 def fresh(error: BaseException) -> HalError:
@@ -160,7 +173,12 @@ def fresh(error: BaseException) -> HalError:
 
 
 def placed(place: str, error: HalError) -> HalError:
-    """Return a new exception like `error` whose message begins with where it happened."""
+    """Return a new exception like `error` whose message begins with where it happened.
+
+    Raises the error itself if it is not the plugin's (O3).
+    """
+    if is_users(error):
+        raise error
     told = fresh(error)
     told.args = (f"{place}: {error}", *error.args[1:])
     return told

@@ -18,6 +18,7 @@ from typing import Any, Final, TypeVar
 
 from hal._base import speedups, with_locks
 from hal._base.futex import Timespec
+from hal.arguments import is_a_handlers
 from hal.errors import OperationError
 
 _IS_SAFE: Final = sys.version_info[:2] != (3, 14)
@@ -70,6 +71,8 @@ def start_thread(name: str, target: Callable[[], None]) -> None:
     try:
         threading.Thread(target=target, name=name, daemon=True).start()
     except (RuntimeError, MemoryError) as error:
+        if is_a_handlers(error):
+            raise  # `start` waits for the thread
         raise OperationError(
             f"the thread {name} was asked for, and the system starts none ({error}); end threads "
             "or processes, or raise their limit (ulimit -u, pids.max of the container) or that of "

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from typing import TypeVar
 
+from hal._base.failures import is_users
 from hal._buffers.alloca import housing, run_housed, transients
 from hal._commands.collectives import Gathering
 from hal._commands.command_buffer import CommandBuffer
@@ -79,8 +80,9 @@ def once(commands: CommandBuffer, submit: Callable[[], _T]) -> _T:
         ) from None
     try:
         return submit()
-    except HalError:  # not at an interrupt, after which it may run
-        runs.append(None)  # refused: nothing has changed
+    except HalError as error:
+        if not is_users(error):  # an interrupt, after which it may run
+            runs.append(None)  # refused: nothing has changed
         raise
 
 

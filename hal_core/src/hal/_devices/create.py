@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 
 from hal._backends import registry
+from hal._base.failures import is_users
 from hal._base.process import refuse_after_fork
 from hal._commands.recorder import check_mode
 from hal._devices.device import Device
@@ -63,6 +64,8 @@ def create_device(spec: str = "cpu", **parameters: object) -> Device:
     except (BackendUnavailableError, InvalidArgumentError):
         raise
     except HalError as error:
+        if is_users(error):
+            raise
         message = f"{backend.name}:{index} cannot be opened: {error}"
         raise BackendUnavailableError(
             message, native_name=error.native_name, native_code=error.native_code

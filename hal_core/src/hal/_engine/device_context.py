@@ -237,8 +237,10 @@ class DeviceContext:
             return
         try:
             last.wait(seconds)
-        except HalError:
-            return  # the caller looks at it again, whatever its outcome
+        except HalError as error:
+            if is_users(error):
+                raise
+            # The caller looks at it again, whatever its outcome.
 
     def give_up(self, abandoned: tuple[str, ...]) -> None:
         """Lose the context: its operations did not end in time."""
@@ -271,6 +273,8 @@ class DeviceContext:
                     self.native.release_stream(stream)
                 queue._borrowed = None
         except HalError as error:
+            if is_users(error):
+                raise
             self.lose(error)  # what cannot be freed goes with it, and close goes on
 
     def trim_events(
@@ -296,6 +300,8 @@ class DeviceContext:
                 self.native.bind()
                 self.events.close()
         except HalError as error:
+            if is_users(error):
+                raise
             self.lose(error)
 
     def synchronize(self, stream: int) -> None:
@@ -303,11 +309,11 @@ class DeviceContext:
         try:
             self.native.bind()
             self.native.synchronize_stream(stream)
-        except DeviceLostError as error:
-            self.lose(error)
-            raise
         except Exception as error:
             if is_users(error):
+                raise
+            if isinstance(error, DeviceLostError):
+                self.lose(error)
                 raise
             message = f"waiting for a copy raised {error!r}: nothing knows when it ends"
             lost = DeviceLostError(message)
@@ -322,6 +328,8 @@ class DeviceContext:
             for handle in handles:
                 end(handle)
         except HalError as error:
+            if is_users(error):
+                raise
             self.lose(error)
 
 

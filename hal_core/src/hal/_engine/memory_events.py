@@ -21,6 +21,7 @@ import ctypes
 from typing import Final
 
 from hal._base import sync
+from hal._base.failures import is_users
 from hal._engine import steps
 from hal._engine.operation import Operation
 from hal.errors import HalError, UnimplementedError
@@ -266,6 +267,8 @@ def open_memory_events(native: NativeDevice, name: str) -> MemoryEvents:
         if events.works():
             return events
     except HalError as error:
+        if is_users(error):
+            raise
         cause = error
         with contextlib.suppress(HalError):
             events.close()

@@ -13,12 +13,12 @@ sleeping host waiters, backlogs and frees. It runs no user code.
 
 from __future__ import annotations
 
-import contextlib
 from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from hal._base import speedups, sync
+from hal._base.failures import is_users
 from hal._base.workers import Pool, report
 from hal._engine import steps, timelines
 from hal._engine.backlog import release
@@ -44,6 +44,7 @@ from hal._engine.timelines import (
     Batch,
     Work,
 )
+from hal.arguments import is_a_handlers
 from hal.errors import CancelledError, HalError, ReentrantCallError
 
 if TYPE_CHECKING:
@@ -109,12 +110,15 @@ def act(function: Callable[[CallStep, _A, _B], _T], first: _A, second: _B) -> _T
         if step.is_open():
             # The list comes first: another thread repairs it, whatever happens to this one. Then it
             # is repaired at once, if there is room on the stack. An interrupt in here loses
-            # nothing.
+            # nothing, and is raised.
             _broken.append(step)
             _progress.wake()
             if function is not nothing:
-                with contextlib.suppress(Exception):
+                try:
                     act(nothing, None, None)
+                except Exception as error:
+                    if is_a_handlers(error):
+                        raise
         raise
     return result
 
@@ -131,6 +135,8 @@ def _do_later(step: CallStep) -> None:
         try:
             call.function(step, call.first, call.second)
         except HalError as error:
+            if is_users(error):
+                raise
             if not is_again:  # else it may have been made before it was interrupted
                 step.calm = True
                 report(call.function, error)  # its caller has returned long ago
@@ -333,13 +339,16 @@ class _Progress:
                 bell.ring()
 
     def wake(self) -> None:
-        """Have the thread look for work. Never blocks, raises nothing; any thread, no lock held."""
+        """Have the thread look for work. Never blocks; any thread, no lock held."""
         bell = self._bell
         if bell is not None:
             bell.ring()
             return
-        with contextlib.suppress(Exception):  # the next caller starts it
+        try:
             self.start()
+        except Exception as error:  # else the next caller starts it
+            if is_a_handlers(error):
+                raise
 
     @property
     def is_asked(self) -> bool:
@@ -414,7 +423,9 @@ def act_or_put_off(function: Callable[[CallStep, _A, _B], object], first: _A, se
     """Do as `act`; what a signal handler or a finaliser calls is put off to where it can (O3)."""
     try:
         act(function, first, second)
-    except ReentrantCallError:
+    except ReentrantCallError as error:
+        if is_users(error):
+            raise  # a handler's own, which came in between
         put_off(function, first, second)
 
 

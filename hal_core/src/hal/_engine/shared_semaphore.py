@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final, SupportsFloat, SupportsIndex
 from hal import errors
 from hal._base import process, sync
 from hal._base import sharing_watch as watching
-from hal._base.failures import told
+from hal._base.failures import is_users, told
 from hal._base.regions import SharedRegion
 from hal._engine import progress, timelines, waiting
 from hal._engine.semaphore import Semaphore, signal_again
@@ -152,8 +152,10 @@ class Link:
                 self._told = value
                 signal_again(semaphore, value)
                 return True
-        except ReentrantCallError:
-            pass  # in a signal handler (O3): the watching thread takes it over
+        except ReentrantCallError as error:
+            if is_users(error):
+                raise
+            # In a signal handler (O3): the watching thread takes it over.
         return False
 
     def spin(self, value: int) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any, SupportsFloat, cast
 
 from hal._base import sync
+from hal._base.failures import is_users
 from hal._engine import explain, timelines
 from hal._engine.device_context import DeviceContext
 from hal._engine.fence import awaited
@@ -98,11 +99,12 @@ def _wait_for(operations: list[Submission], deadline: float | None) -> DeadlineE
     for operation in operations:
         try:
             operation.wait(None if deadline is None else max(deadline - sync.monotonic(), 0.0))
-        except DeadlineExceededError as error:
-            if operation._state < DONE:  # else it has failed with what a wait of its own raised
+        except HalError as error:
+            if is_users(error):
+                raise
+            # Else it has failed, perhaps with what a wait of its own raised, and reports that.
+            if isinstance(error, DeadlineExceededError) and operation._state < DONE:
                 return error
-        except HalError:
-            pass  # its error is reported by itself
     return None
 
 

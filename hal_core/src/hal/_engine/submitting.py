@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from hal._base.failures import is_users
 from hal._engine import progress, timelines
 from hal._engine.backlog import CheckedWaits, claim, has_room, not_above, stand_in_line
 from hal._engine.device_context import harvest_some
@@ -55,11 +56,9 @@ def start(operation: Submission, waits: CheckedWaits) -> Submission:
     """Submit an operation that was made before."""
     try:
         progress.act(_start, operation, waits)
-    except ReentrantCallError:  # called by a signal handler or a finaliser (O3)
-        progress.put_off(_start_late, (operation,), (waits,))
-    except HalError:
-        operation._let_go()  # refused: nothing has changed
-        raise
+    except HalError as error:
+        if not _is_put_off(error, (operation,), (waits,)):
+            raise
     return operation
 
 
@@ -110,12 +109,9 @@ def submit_together(operations: tuple[Submission, ...], waits: tuple[CheckedWait
             progress.start_for(operation._kind)
     try:
         progress.act(_start_together, operations, waits)
-    except ReentrantCallError:
-        progress.put_off(_start_late, operations, waits)
-    except HalError:
-        for operation in operations:
-            operation._let_go()
-        raise
+    except HalError as error:
+        if not _is_put_off(error, operations, waits):
+            raise
 
 
 def _start_together(
@@ -160,6 +156,24 @@ def _stand_together(
             stand_in_line(operation, each, step.work)
 
 
+def _is_put_off(
+    error: HalError, operations: tuple[Submission, ...], waits: tuple[CheckedWaits, ...]
+) -> bool:
+    """Put a submission by a signal handler or a finaliser off; return whether it is one (O3).
+
+    What a handler raised in the middle of a submission is no refusal of it: as after a Ctrl-C, the
+    next call completes what it had begun.
+    """
+    if is_users(error):
+        return False
+    if isinstance(error, ReentrantCallError):
+        progress.put_off(_start_late, operations, waits)
+        return True
+    for operation in operations:
+        operation._let_go()  # refused: nothing has changed
+    return False
+
+
 def _start_late(
     step: CallStep, operations: tuple[Submission, ...], waits: tuple[CheckedWaits, ...]
 ) -> None:
@@ -167,6 +181,8 @@ def _start_late(
     try:
         _start_together(step, operations, waits)
     except HalError as error:
+        if is_users(error):
+            raise
         for operation in operations:
             end_pending(operation, FAILED, error, step.work)
 

@@ -6,11 +6,11 @@ the lock of each, are in docs/architecture.md, Memory.
 
 from __future__ import annotations
 
-import contextlib
 import weakref
 from collections.abc import Callable
 from typing import Final
 
+from hal._base.failures import unreported
 from hal._engine import progress
 from hal._engine.device_context import DeviceContext
 from hal._engine.steps import reentrant
@@ -264,7 +264,7 @@ class Heap:
             kinds = self.books.survey()
         held = sum([sums.held for sums in kinds])
         if self.driver.is_async:
-            with self.driver.growing, contextlib.suppress(HalError):
+            with self.driver.growing, unreported:
                 pool = self.driver.pool_statistics()
                 if pool is not None:
                     held += max(pool[0] - kinds[0].pooled, 0)
@@ -321,7 +321,7 @@ class Heap:
         """Return an error that names the request and the memory that there is; may block."""
         error = error or OutOfMemoryError("the memory is in use")
         there = "the device does not tell how much is free"
-        with self.driver.growing, contextlib.suppress(HalError):
+        with self.driver.growing, unreported:
             self.driver.check_open()
             self._context.native.bind()
             free, total = self._context.native.memory_info()

@@ -12,15 +12,14 @@ to start and to end with it.
 
 from __future__ import annotations
 
-import contextlib
 from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from hal._base import sync
+from hal._base.failures import unreported
 from hal._engine import progress
 from hal._memory.blocks import ASYNC, CACHED, DIRECT, FOREIGN, POOLED, BlockLease, Owner
-from hal.errors import HalError
 
 if TYPE_CHECKING:
     from hal._engine.device_context import DeviceContext
@@ -285,7 +284,7 @@ class Reaper:
             return
         native = self._context.native
         if (owner.imported or owner.opened) and self._context.lost is None:
-            with contextlib.suppress(HalError):  # nobody is left to report to
+            with unreported:  # nobody is left to report to
                 native.bind()
                 if owner.imported:
                     native.release_host(owner.imported)
@@ -329,7 +328,7 @@ class Reaper:
             self._handles.discard(handle)
         if known and self._context.lost is None:  # a lost context takes its handles along
             native = self._context.native
-            with contextlib.suppress(HalError):  # nobody is left to report to
+            with unreported:  # nobody is left to report to
                 native.bind()
                 getattr(native, _DESTROY[handle[0]])(handle[1])
 

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator
 from typing import Final, TypeAlias
 
 from hal._base import sync
-from hal._base.failures import fresh
+from hal._base.failures import fresh, unreported
 from hal._engine import progress
 from hal._engine.device_context import DeviceContext
 from hal._memory.heap import Heap
@@ -163,9 +163,9 @@ class Staging:
         if self._context.lost is None and slots:
             native.bind()
             for slot in slots:
-                with contextlib.suppress(HalError):  # nobody is left to report to
+                with unreported:  # nobody is left to report to
                     native.destroy_stream(slot.stream)
-                with contextlib.suppress(HalError):
+                with unreported:
                     native.free(slot.native_address, MemoryType.HOST)
 
     def _fetch(self, size: int) -> None:
