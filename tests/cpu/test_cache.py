@@ -185,6 +185,15 @@ def test_where_it_is(monkeypatch, tmp_path):
     assert not (tmp_path / "relative").exists()
 
 
+def test_what_a_signal_handler_raises_as_it_is_looked_for_is_the_users_o3(cache, monkeypatch):
+    def interrupted(*_, **__):
+        raise TimeoutError("time limit")
+
+    monkeypatch.setattr(os, "makedirs", interrupted)
+    with pytest.raises(TimeoutError, match="time limit"):
+        _build.CACHE.directory()
+
+
 def test_it_does_not_grow_without_end(cache, monkeypatch):
     monkeypatch.setattr(disk_cache, "_ENTRIES_AT_MOST", 20)
     for number in range(50):

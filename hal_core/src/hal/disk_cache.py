@@ -62,12 +62,12 @@ class DiskCache:
             if root.startswith("~"):
                 return None  # this user has no home
         directory = os.path.join(os.path.abspath(root), self._name)
-        try:
+        with _suppressed():
             os.makedirs(directory, mode=0o700, exist_ok=True)
             about = os.lstat(directory)
-        except OSError:
-            return None
-        return directory if stat.S_ISDIR(about.st_mode) and _is_private(about) else None
+            if stat.S_ISDIR(about.st_mode) and _is_private(about):
+                return directory
+        return None
 
     @staticmethod
     def key(*parts: str | bytes) -> str:
