@@ -153,9 +153,9 @@ class GroupLaunch(Launch):
     def memory(self) -> object:
         # Views, since a close of the buffer or of the device gives back what only a storage keeps.
         resources = self.submission._resources or ()  # None: it has ended
-        used = [each for each in resources if isinstance(each, Storage)]
+        used = [each for each in resources if isinstance(each, Storage) and each.host_address]
         with contextlib.suppress(ClosedError):
-            return [view_of(each) for each in used if each.host_address is not None]
+            return [view_of(each) for each in used]
         return None
 
     def outcome(self) -> bool | None:
