@@ -11,7 +11,7 @@ from hal.errors import OutOfMemoryError
 from hal_cpu import _driver
 
 _NEVER_RECORDED: Final = 1
-"""A word of slot 0, which is no stream's: always 0, so that the event counts as complete."""
+"""A word of slot 0, which is no stream's, and a count of 0: the event counts as complete."""
 
 
 class Events:
