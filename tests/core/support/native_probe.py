@@ -52,7 +52,9 @@ class Probe(ExternalCalls, GraphCalls, PoolCalls, NativeDevice):
         self.graph_launches = inner.graph_launches
         self.violations = []
         self.foreign = []  # (address, size) of memory that is nobody's allocation
-        self.pinned = {}  # address -> size, of what was allocated as the host's
+        # address -> size, of what was allocated as the host's; copied before it is walked, since
+        # other threads allocate
+        self.pinned = {}
         self.calls = Counter()
         self.callers = Counter()  # (name, thread)
         self.closed = False
@@ -304,7 +306,7 @@ class Probe(ExternalCalls, GraphCalls, PoolCalls, NativeDevice):
             *self.alive["async allocation"].items(),
             *self.alive["import"].values(),
             *self.foreign,
-            *(each for other in self._neighbours() for each in [*other.pinned.items()]),
+            *(each for other in self._neighbours() for each in other.pinned.copy().items()),
         ]
 
     def _neighbours(self):
@@ -313,8 +315,8 @@ class Probe(ExternalCalls, GraphCalls, PoolCalls, NativeDevice):
 
     def _check_pageable(self, name, address, size):
         """Look whether a copy of ordinary host memory would hold up a submitter (Q1)."""
-        pinned = [*self.alive["allocation"].items()]
-        pinned += [(host, length) for host, (_, length) in self.alive["import"].items()]
+        pinned = [*self.alive["allocation"].copy().items()]
+        pinned += [(host, length) for host, (_, length) in self.alive["import"].copy().items()]
         if "pageable_copies" in self.features or self._may_block():
             return
         if not any(start <= address <= start + length - size for start, length in pinned):
@@ -332,7 +334,10 @@ class Probe(ExternalCalls, GraphCalls, PoolCalls, NativeDevice):
         pinned = [
             (start, size)
             for owner in {self, *self._neighbours(), *owners}
-            for start, size in [*owner.pinned.items(), *owner.alive["import"].values()]
+            for start, size in [
+                *owner.pinned.copy().items(),
+                *owner.alive["import"].copy().values(),
+            ]
         ]
         if all(
             any(start <= address < start + size for start, size in pinned)
