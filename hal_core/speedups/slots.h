@@ -86,7 +86,7 @@
   OF(C, S, ReadsInFlight, _limit, _lock, _sizes, _total)                                            \
   OF(C, S, Recording, commands, direct, uses)                                                       \
   OF(C, S, Routine, _flow, _lanes, _plain)                                                          \
-  OF(C, S, TrackedBuffer, history, raw, reading, tracker, writing)
+  OF(C, S, TrackedBuffer, flow, history, raw, reading, writing)
 #define GROUP(C, S)                                                                                 \
   OF(C, S, Group, _batch, _broken, _closed, _device, _direct, _flights, lock, _records,             \
      _refused, _turn, _turns)

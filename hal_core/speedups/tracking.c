@@ -34,7 +34,7 @@ void let_uses_go(struct uses *self) {
 
 PyObject *raw_of(struct uses *self, PyObject *buffer, bool is_written) {
   if (Py_TYPE(buffer) != engine.TrackedBuffer) return self->takes_raw ? buffer : NULL;
-  if (get(buffer, TrackedBuffer_tracker) != self->flow) return NULL;
+  if (get(buffer, TrackedBuffer_flow) != self->flow) return NULL;
   PyObject *access = get(buffer, is_written ? TrackedBuffer_writing : TrackedBuffer_reading);
   return add_use(self, access) ? get(buffer, TrackedBuffer_raw) : NULL;
 }

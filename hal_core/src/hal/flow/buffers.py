@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final, Protocol
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
@@ -16,11 +16,43 @@ from hal.flow.tracking import History, TrackedAccess, part_of
 from hal.flow.virtual import name_of
 from hal.protocols import Signals, Waits
 
-if TYPE_CHECKING:
-    from hal.flow.flow import Flow
-
 _naming: Final = threading.RLock()
 """Held while what memory has names is looked at; finalisers may close contexts meanwhile."""
+
+
+class Tracker(Protocol):
+    """The methods of a flow that its tracked buffers call; see `TrackedBuffer`."""
+
+    def check(self, buffer: object, what: str) -> None:
+        """Raise unless an object is a buffer that this flow tracks."""
+
+    def fence(self, buffer: TrackedBuffer, *, readers: bool) -> hal.Fence:
+        """Return a fence for the last writers of the bytes, or all users."""
+
+    def release(self, buffer: TrackedBuffer) -> tuple[hal.Buffer, hal.Fence]:
+        """Stop tracking a buffer."""
+
+    def recover(self, buffer: TrackedBuffer) -> None:
+        """Forget failed work on a memory."""
+
+    def to_host(self, buffer: TrackedBuffer) -> Any:  # noqa: ANN401 - hal.flow.Download
+        """Copy a buffer to a new array."""
+
+    def write(
+        self,
+        buffer: TrackedBuffer,
+        array: object,
+        *,
+        offset: int = 0,
+        wait: Waits = (),
+        signal: Signals = (),
+    ) -> hal.Submission:
+        """Copy a host array into a buffer."""
+
+    def fill(
+        self, buffer: TrackedBuffer, value: object, *, wait: Waits = (), signal: Signals = ()
+    ) -> hal.Submission:
+        """Fill a buffer."""
 
 
 class TrackedBuffer:
@@ -31,13 +63,14 @@ class TrackedBuffer:
     The parts of one memory share what is remembered, byte by byte. Any thread
     may use it.
 
-    `shape` is in elements of `dtype`. `name` is its
+    `flow` is the flow that it belongs to, and `shape` is in elements of `dtype`. `name` is its
     name in a `Context`, and `mode` who may read and write it; "" and None without. What the
     mode does not allow raises `InvalidArgumentError`.
     """
 
     __slots__ = (
         "__weakref__",
+        "flow",
         "history",
         "mode",
         "name",
@@ -47,13 +80,12 @@ class TrackedBuffer:
         "shape",
         "start",
         "stop",
-        "tracker",
         "writing",
     )
 
     def __init__(
         self,
-        flow: Any,  # noqa: ANN401 - a Flow
+        flow: Tracker,
         history: History,
         raw: hal.Buffer,
         start: int = 0,
@@ -61,9 +93,9 @@ class TrackedBuffer:
         name: str = "",
         mode: MemoryMode | None = None,
     ) -> None:
+        self.flow = flow
         # For the modules of this package. The flow orders the memory behind them: call `release`
         # before using it in another way.
-        self.tracker = flow  # with the cost of no property
         self.history = history
         self.raw = raw
         self.start = start
@@ -76,11 +108,6 @@ class TrackedBuffer:
         if is_read_only(mode):
             history = history.refused(lambda: check_mode(repr(name), mode))
         self.writing: TrackedAccess = (history, self.part, True)
-
-    @property
-    def flow(self) -> Flow:
-        """The flow that tracks it."""
-        return self.tracker  # type: ignore[no-any-return]
 
     @property
     def size(self) -> int:
@@ -224,7 +251,8 @@ class TrackedBuffer:
 
         Blocks for at most `timeout` seconds. Raises the failure of that work.
         """
-        return self.flow.to_host(self).result(timeout)
+        array: NDArray[Any] = self.flow.to_host(self).result(timeout)
+        return array
 
     def release(self) -> tuple[hal.Buffer, hal.Fence]:
         """Stop tracking; return the raw buffer, and what to wait for before using it in any way.

@@ -135,7 +135,7 @@ class Flow(Transfers):
         if grid.__class__ is not int and isinstance(grid, (TrackedBuffer, hal.Buffer)):
             used.append((None, grid, False))
         for key, value, is_written in used:
-            if value.__class__ is not TrackedBuffer or value.tracker is not self:
+            if value.__class__ is not TrackedBuffer or value.flow is not self:
                 self.check(value, f"dispatch of {kernel.name!r}")
             accesses.append(value.writing if is_written else value.reading)
             if key is None:

@@ -9,7 +9,7 @@ from typing import Any, Final, TypeAlias
 import hal
 from hal.arguments import as_choice, as_flag, as_function, as_instance, as_int, shown
 from hal.errors import ArgumentTypeError, ClosedError, HalError, InvalidArgumentError
-from hal.flow.buffers import TrackedBuffer, not_tracked
+from hal.flow.buffers import TrackedBuffer, Tracker, not_tracked
 from hal.flow.tracking import History, Lanes, TrackedAccess, collect, note
 from hal.flow.virtual import VirtualDevice
 from hal.protocols import Waits
@@ -24,7 +24,7 @@ TraceFunction: TypeAlias = Callable[[hal.Submission, Sequence[Any]], object]
 _LANES: Final = ("upload", "compute", "download")
 
 
-class Scheduler:
+class Scheduler(Tracker):
     """The order of work by the bytes that it uses; base of `hal.flow.Flow`.
 
     One lock makes three things one step: finding what an operation comes after,
@@ -128,7 +128,7 @@ class Scheduler:
         """Raise unless an object is a buffer that this flow tracks."""
         if not isinstance(buffer, TrackedBuffer):
             raise not_tracked(buffer, what)
-        if buffer.tracker is not self:
+        if buffer.flow is not self:
             raise InvalidArgumentError(
                 f"{what}: the buffer belongs to another flow; release it there, and adopt it here "
                 "after what release returns"
