@@ -7,13 +7,14 @@ context lost instead, and frees nothing that native calls may still use.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import NoReturn
 
 from hal._base import sync
-from hal._base.failures import fresh, is_users, keep
+from hal._base.failures import fresh, is_users, keep, unreported
 from hal._engine import progress, retiring, steps, timelines
 from hal._engine.calls import direct_calls, table_of
 from hal._engine.ending import call_off_all, lose
@@ -235,12 +236,8 @@ class DeviceContext:
             # In another thread's hands, or failed and kept for its resources only.
             sync.nap(min(seconds, _NAP_SECONDS))
             return
-        try:
+        with unreported:  # the caller looks at it again, whatever its outcome
             last.wait(seconds)
-        except HalError as error:
-            if is_users(error):
-                raise
-            # The caller looks at it again, whatever its outcome.
 
     def give_up(self, abandoned: tuple[str, ...]) -> None:
         """Lose the context: its operations did not end in time."""
@@ -260,7 +257,7 @@ class DeviceContext:
             sync.nap(_NAP_SECONDS)
         if self.lost is not None or not queues:
             return
-        try:
+        with self._lost_by_failures():
             self.native.bind()
             for queue in queues:
                 queue._notifier.close()
@@ -272,10 +269,19 @@ class DeviceContext:
                 elif stream:
                     self.native.release_stream(stream)
                 queue._borrowed = None
+
+    @contextlib.contextmanager
+    def _lost_by_failures(self) -> Iterator[None]:
+        """Lose the context if a native call fails: what cannot be freed goes with it.
+
+        Close goes on then, but not after what a user's signal handler raises (O3).
+        """
+        try:
+            yield
         except HalError as error:
             if is_users(error):
                 raise
-            self.lose(error)  # what cannot be freed goes with it, and close goes on
+            self.lose(error)
 
     def trim_events(
         self, deadline: float, while_open: Callable[[Callable[[], object]], object]
@@ -295,14 +301,10 @@ class DeviceContext:
 
     def close_events(self) -> None:
         """Destroy the events; no thread is in a native call on one."""
-        try:
+        with self._lost_by_failures():
             if not self.events.is_empty:  # else another close has already been here
                 self.native.bind()
                 self.events.close()
-        except HalError as error:
-            if is_users(error):
-                raise
-            self.lose(error)
 
     def synchronize(self, stream: int) -> None:
         """Block until a stream is idle; raises `DeviceLostError`, and the device is lost then."""
@@ -322,15 +324,11 @@ class DeviceContext:
 
     def end_all(self, end: Callable[[int], object], handles: list[int]) -> None:
         """End native handles, while the device is being closed."""
-        try:
+        with self._lost_by_failures():
             if handles:
                 self.native.bind()
             for handle in handles:
                 end(handle)
-        except HalError as error:
-            if is_users(error):
-                raise
-            self.lose(error)
 
 
 def harvest_some(step: CallStep, queue: StreamQueue, _: None = None) -> None:

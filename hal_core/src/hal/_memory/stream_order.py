@@ -11,11 +11,11 @@ the rules, and what was tried instead.
 
 from __future__ import annotations
 
-import contextlib
 from collections import deque
 from collections.abc import Sequence
 from typing import cast
 
+from hal._base.failures import unreported
 from hal._engine import progress
 from hal._engine.device_context import DeviceContext
 from hal._engine.operation import Operation, is_behind
@@ -26,7 +26,7 @@ from hal._memory.driver_memory import DriverMemory
 from hal._memory.reaper import Reaper
 from hal._memory.segment_pool import Segment, SegmentPool
 from hal._memory.storage import Transient
-from hal.errors import HalError, OutOfMemoryError
+from hal.errors import OutOfMemoryError
 from hal.native import MemoryType
 
 
@@ -259,7 +259,7 @@ class StreamOrder:
         room = books.limit - held if books.limit is not None else need
         with self._driver.growing:  # keeps the native device open meanwhile
             self._driver.check_open()
-            with contextlib.suppress(HalError):  # the device does not tell
+            with unreported:  # the device does not tell
                 self._context.native.bind()
                 room = min(room, self._context.native.memory_info()[0])
                 pool = self._driver.pool_statistics()
