@@ -54,6 +54,7 @@ CHECK = {
     ),
     f"{MEMORY}test_two_ctrl_c_lose_no_memory_o3": Multiplied(INTERRUPTS),
     "core/base/test_odd_input.py": Multiplied("odd arguments", 8),
+    "core/engine/test_handlers.py": Multiplied(INTERRUPTS, 4),
     "core/engine/test_recovery.py": Multiplied(INTERRUPTS, 4),
     "collectives/test_interrupts.py": Multiplied(INTERRUPTS, 3),
     "cpu/test_regions.py::test_random_kernels_do_the_same_in_both_ways": Multiplied(

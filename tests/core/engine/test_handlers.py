@@ -1,0 +1,331 @@
+"""What a signal handler or a finaliser raises is the user's, and what it asks for is done (O3)."""
+
+import asyncio
+import gc
+import signal
+import sys
+import weakref
+
+import pytest
+from child_processes import assert_quiet
+from core_harness import LIMIT, wait_until
+from recovery_world import WORLD
+
+import hal
+from hal._base.failures import is_users
+from hal._engine import timelines
+from hal.errors import InvalidArgumentError, ReentrantCallError
+
+ALARMS = (
+    WORLD
+    + """
+    class SoftLimit(TimeoutError):
+        pass
+
+    kinds = itertools.cycle([SoftLimit, ReentrantCallError, RuntimeError])
+
+    def limit(*_):
+        raise kind("time limit")
+
+    signal.signal(signal.SIGALRM, limit)
+    # How often an event is asked before the wait sleeps is a matter of time.
+    names = {"create_stream", "wait_event", "notify"} if KIND == "asleep" else None
+    for number, kind in zip(itertools.count(1), kinds):
+        world = World()
+        world.probe.fail_call(number, lambda: signal.raise_signal(signal.SIGALRM), names)
+        raised = False
+        try:
+            world.act()
+            world.device.queue.fill(world.buffer, 2).wait(LIMIT)
+        except kind as error:
+            raised = str(error) == "time limit"
+        reached = not world.probe.pending_fault
+        world.probe.heal()
+        failed = [each for each in world.taken if each.state in ("failed", "cancelled")]
+        assert world.check() == [], number
+        assert world.probe.live() == {}, (number, world.probe.live())
+        assert raised or not reached, number
+        assert len(failed) <= 2, (number, failed)  # the one interrupted, and what waited for it
+        if not reached:
+            break
+    assert number > 3, number
+"""
+)
+
+
+@pytest.mark.parametrize("kind", ["submit", "parts", "pending", "wait", "asleep", "backlog"])
+def test_what_a_signal_handler_raises_is_the_users(run_script, kind):
+    """O3: at every native call. It is raised where the user is, loses no device, and fails no
+    operation that it did not interrupt."""
+    assert_quiet(run_script(ALARMS, arguments=(kind,)))
+
+
+ALARMED = (
+    WORLD
+    + """
+    class Alarm(Interrupts):
+        def interrupt(self):
+            signal.raise_signal(signal.SIGALRM)
+
+    def limit(*_):
+        raise kind("time limit")
+
+    signal.signal(signal.SIGALRM, limit)
+    for kind in (ReentrantCallError, RuntimeError):
+        for number in itertools.count(1):
+            world = World()
+            alarm = Alarm(number)
+            try:
+                with alarm:
+                    world.act()
+            except kind as error:
+                raised = str(error) == "time limit"
+            else:
+                raised = False
+            assert raised == bool(alarm.places), (kind, alarm.places)
+            told = [str(each.error) for each in world.taken if each.state == "failed"]
+            assert not any("time limit" in each for each in told), (alarm.places, told)
+            assert world.check() == [], (kind, alarm.places)
+            if not alarm.places:
+                break
+        assert number > 50, number
+"""
+)
+
+
+@pytest.mark.parametrize("kind", ["submit", "parts", "pending", "idle", "cancel", "close"])
+def test_what_a_signal_handler_raises_anywhere_is_the_users(run_script, kind):
+    """O3: at every call of ours, an error of hal's or Python's alike. It is raised once, and is
+    no refusal: what the interrupted call had begun is completed."""
+    assert_quiet(run_script(ALARMED, arguments=(kind,)))
+
+
+@pytest.mark.parametrize("kind", [TimeoutError, RuntimeError])
+def test_what_a_handler_raises_while_a_loop_is_told_is_the_users(kind):
+    """O3: it is raised by the call that told the loop, which is told all the same."""
+    semaphore, raised = hal.create_semaphore(), []
+
+    def limit(*_):
+        raise kind("time limit")
+
+    async def program():
+        loop = asyncio.get_running_loop()
+        tell = loop.call_soon_threadsafe
+
+        def interrupted(*call):
+            loop.call_soon_threadsafe = tell
+            signal.raise_signal(signal.SIGALRM)
+
+        task = asyncio.create_task(asyncio.wait_for(semaphore.reached(1), LIMIT))
+        while semaphore._reached is None:
+            await asyncio.sleep(0)
+        loop.call_soon_threadsafe = interrupted
+        try:
+            semaphore.signal(1)
+        except kind as error:
+            raised.append(error)
+        await task
+
+    before = signal.signal(signal.SIGALRM, limit)
+    try:
+        asyncio.run(program())
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    assert [str(error) for error in raised] == ["time limit"]
+
+
+def test_whose_an_error_is_is_asked_without_keeping_its_frames():
+    """O3: what a caller of ours holds is free as soon as it has handled the error."""
+
+    class Bag:
+        pass
+
+    def handle():
+        bag = Bag()
+        try:
+            hal.create_semaphore(1).signal(1)
+        except InvalidArgumentError as error:
+            is_users(error)
+        return weakref.ref(bag)
+
+    gc.disable()
+    try:
+        assert handle()() is None
+    finally:
+        gc.enable()
+
+
+HANDLERS = (
+    WORLD
+    + """
+    class Handler:
+        # Calls hal, as a signal handler does, as the n-th function of hal is entered or has
+        # called one of C's.
+        def __init__(self, number, world):
+            self.left, self.world, self.made, self.gone = number, world, None, None
+            self.stop = hal.create_semaphore()
+
+        def __call__(self, frame, event, argument):
+            if event in ("call", "c_return") and frame.f_code.co_filename.startswith(OURS):
+                self.left -= 1
+                if self.left == 0:
+                    sys.setprofile(None)
+                    self.stop.signal(1)
+                    self.stop.signal(2)
+                    self.world.other.flush()
+                    assert self.stop.query() in (0, 1, 2)
+                    for call in (self.submit, self.allocate, self.wait):
+                        try:
+                            call()
+                        except (ReentrantCallError, DeadlineExceededError):
+                            assert call != self.submit
+                        except ClosedError:
+                            assert KIND == "close"
+
+        def submit(self):
+            fill, buffer = self.world.other.fill, self.world.buffer
+            self.gone = fill(buffer, 3, wait=self.stop.at(3))
+            self.made = fill(buffer, 3, wait=self.stop.at(1))
+            assert self.gone.cancel() is (self.gone.state == "cancelled")
+
+        def allocate(self):
+            self.world.device.allocate(64)
+
+        def wait(self):
+            hal.wait_all(self.stop.at(2), 0)
+
+    for number in itertools.count(1):
+        world = World()
+        handler = Handler(number, world)
+        sys.setprofile(handler)
+        try:
+            world.act()
+        finally:
+            sys.setprofile(None)
+        if handler.left > 0:
+            break
+        handler.stop.wait(2, LIMIT)
+        if KIND != "close":
+            handler.made.wait(LIMIT)
+            assert handler.gone.state == "cancelled", number
+        assert world.check() == [], number
+    assert number > 5, number
+"""
+)
+
+
+@pytest.mark.parametrize(
+    "kind", ["submit", "pending", "signal", "wait", "call", "close", "fail", "cancel", "allocate"]
+)
+def test_a_signal_handler_may_call_hal(run_script, kind):
+    """O3: at every call of ours. Signals, submissions and cancellations are put off and made in
+    order; what cannot be put off raises at once; nothing hangs."""
+    assert_quiet(run_script(HANDLERS, arguments=(kind,)))
+
+
+PUT_OFF = (
+    WORLD
+    + """
+    class Handler(Interrupts):
+        # A handler that calls hal, which is put off, and a Ctrl-C some places after it.
+        def __init__(self, first, second, world):
+            super().__init__(first, second)
+            self.world, self.made = world, None
+            self.stop = hal.create_semaphore()
+
+        def interrupt(self):
+            if not self.places[1:]:
+                sys.setprofile(None)
+                self.is_due = False
+                self.stop.signal(1)
+                queue = self.world.device.queues.download
+                self.made = queue.fill(self.world.buffer, 3, wait=self.stop.at(1))
+                sys.setprofile(self.profile)
+            else:
+                raise KeyboardInterrupt
+
+    told = []
+    sys.unraisablehook = told.append
+    pairs = broken = 0
+    for first in itertools.count(1):
+        for second in (1 + first * 3 % 61, 1 + first * 5 % 149):
+            world = World()
+            handler = Handler(first, second, world)
+            sys.setprofile(handler.profile)
+            try:
+                world.act()
+            except KeyboardInterrupt:
+                pass
+            finally:
+                sys.setprofile(None)
+            places = handler.places
+            pairs += len(places) == 2
+            if places:
+                # Nothing else is called on this thread: whoever comes next does it.
+                for _ in range(1000):
+                    if handler.stop._value == 1 and handler.made.state != "pending":
+                        break
+                    threading.Event().wait(0.01)
+                assert handler.stop._value == 1, places
+                with contextlib.suppress(HalError):
+                    handler.made.wait(LIMIT)
+            assert world.check() == [] and not told, (places, told)
+            if places and handler.made.state != "done":
+                broken += 1  # in its native calls, as any other submission
+                assert "was interrupted" in str(handler.made.error), (places, handler.made.error)
+        if not places:
+            break
+    assert pairs > 20 and broken < pairs / 4, (pairs, broken)
+"""
+)
+
+
+@pytest.mark.parametrize("kind", ["submit", "pending", "signal", "wait", "fail", "allocate"])
+def test_a_ctrl_c_loses_no_call_that_was_put_off(run_script, kind):
+    """O3: what a signal handler has signalled and submitted is done once, whatever comes after."""
+    assert_quiet(run_script(PUT_OFF, arguments=(kind,)))
+
+
+def test_what_a_handler_asks_for_at_once_is_refused(device):
+    """O3: a wait or an allocation in the middle of a call of ours says what to do instead."""
+    told = []
+
+    class Bag:
+        def __del__(self):
+            with timelines.lock:  # as if the collector had run in there
+                for call in (
+                    lambda: hal.create_semaphore().wait(1, 0),
+                    lambda: device.queue.wait_idle(0),
+                ):
+                    try:
+                        call()
+                    except ReentrantCallError as error:
+                        told.append(str(error))
+                made.append(device.queue.barrier())
+
+    made = []
+    bag = Bag()
+    device.queue.barrier(wait=hal.create_semaphore().at(1))
+    del bag
+    gc.collect()
+    assert told
+    assert all("signal handler" in each and "another thread" in each for each in told)
+    assert made[0].state == "pending"
+
+
+def test_a_call_that_was_put_off_and_refused_is_told(device, monkeypatch):
+    """O3: its caller has returned, so the error goes to `sys.unraisablehook`."""
+    told = []
+    monkeypatch.setattr(sys, "unraisablehook", told.append)
+    semaphore = hal.create_semaphore()
+    semaphore.signal(5)
+
+    class Bag:
+        def __del__(self):
+            with timelines.lock:
+                semaphore.signal(3)
+
+    bag = Bag()
+    del bag
+    wait_until(lambda: told)
+    assert isinstance(told[0].exc_value, InvalidArgumentError)
