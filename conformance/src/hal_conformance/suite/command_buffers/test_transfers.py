@@ -102,11 +102,12 @@ def test_fill_classes_of_size_and_alignment_c1(device, recorder):
         assert where is None, (width, length, offset)
 
 
-def test_copy_of_a_whole_buffer_c1(device, recorder):
-    """C1: a copy without a range takes all."""
-    source, target = device.upload(pattern(1024)), device.upload(np.zeros(1024, np.uint8))
+@pytest.mark.parametrize("size", [1024, (1 << 20) + 1])
+def test_copy_of_a_whole_buffer_c1(device, recorder, size):
+    """C1: a copy without a range takes all: a few bytes, or a megabyte and an odd byte."""
+    source, target = device.upload(pattern(size)), device.upload(np.zeros(size, np.uint8))
     recorder.run(lambda recording, *pair: recording.copy(*pair), source, target)
-    assert np.array_equal(target.numpy(timeout=LIMIT), pattern(1024))
+    assert np.array_equal(target.numpy(timeout=LIMIT), pattern(size))
 
 
 def test_copy_between_two_fills_c1(device, recorder):
@@ -145,14 +146,6 @@ def test_copy_classes_of_size_and_alignment_c1(device, recorder, offsets):
         taken = pattern(places[-1] + 16)[place + begin : place + begin + size]
         expected[place + end : place + end + size] = taken
     assert np.array_equal(target.numpy(timeout=LIMIT), expected)
-
-
-def test_a_large_copy_c1(device, recorder):
-    """C1: a megabyte and an odd byte."""
-    size = (1 << 20) + 1
-    source, target = device.upload(pattern(size)), device.upload(np.zeros(size, np.uint8))
-    recorder.run(lambda recording, *pair: recording.copy(*pair), source, target)
-    assert np.array_equal(target.numpy(timeout=LIMIT), pattern(size))
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,6 @@ from hal.errors import (
     BackendNotFoundError,
     InvalidArgumentError,
     NotFoundError,
-    UnimplementedError,
 )
 from hal.native import FEATURES
 from hal_conformance.suite.support import LIMIT, pattern
@@ -155,23 +154,3 @@ def test_devices_come_and_go(bench, times):
             filled = device.queue.fill(buffer, number)
             assert (buffer.numpy(wait=filled, timeout=LIMIT) == number).all()
             assert device.statistics().allocations >= 1
-
-
-def test_compiling_works_where_it_is_declared_and_is_refused_elsewhere(device):
-    """With the feature ``compile`` source compiles; without it `UnimplementedError` is raised."""
-    source = "__global__ void set(int *x) { x[0] = 1; }"
-    if "compile" in device.features:
-        assert list(device.compile(source)) == ["set"]
-    else:
-        with pytest.raises(UnimplementedError):
-            device.compile(source)
-
-
-def test_host_visible_memory_is_there_where_it_is_declared(device):
-    """With ``host_visible_device_memory`` device memory maps; without it that is refused."""
-    buffer = device.upload(pattern(64))
-    if "host_visible_device_memory" in device.features:
-        assert (buffer.map() == pattern(64)).all()
-    else:
-        with pytest.raises(UnimplementedError):
-            buffer.map()

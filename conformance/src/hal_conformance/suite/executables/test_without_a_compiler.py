@@ -4,6 +4,7 @@ import pytest
 
 import hal
 from hal.errors import ArgumentTypeError, HalError, UnimplementedError
+from hal_conformance.suite.support import LIMIT
 
 
 def test_compile_is_there_or_refused_c5(device):
@@ -33,4 +34,5 @@ def test_what_is_no_image_c5(device, image):
         device.load(image)
     with pytest.raises(HalError):
         device.load(image, signatures={"f": "(ptr x)"})
+    device.queue.barrier().wait(LIMIT)
     assert not device.lost

@@ -6,7 +6,7 @@ from functools import partial
 import pytest
 
 import hal
-from hal.errors import CancelledError, OperationError
+from hal.errors import OperationError
 from hal_conformance.suite.support import LIMIT, OPERATIONS, assert_fails, broken, in_threads
 
 WHEN = ("before the submission", "after the submission")
@@ -142,18 +142,6 @@ def test_issued_work_is_not_recalled_s5(queue, make_semaphore, make_latch):
     assert_fails(queue.barrier(wait=wait.at(1)), broken())
 
 
-def test_a_host_failure_while_the_producer_runs_s5(queue, second_queue, make_semaphore, make_latch):
-    """S5: who waits for a semaphore fails with it, although its producer ends well."""
-    semaphore = make_semaphore()
-    latch = make_latch(queue, signal=semaphore.at(1))
-    latch.wait_running()
-    consumer = second_queue.barrier(wait=semaphore.at(1))
-    semaphore.fail(broken())
-    assert_fails(consumer, broken())
-    latch.open()
-    latch.submission.wait(LIMIT)
-
-
 def test_the_first_of_two_failures_counts_s5(queue, make_semaphore):
     """S5: an operation with two waits that fail one after the other fails with the first's."""
     first, second = make_semaphore(), make_semaphore()
@@ -195,15 +183,3 @@ def test_failures_of_many_threads_s5(unordered, make_semaphore, threads):
             assert_fails(submission, broken(f"gate {number}"))
         else:
             assert submission.state == "done"
-
-
-def test_a_cancelled_operations_error_spreads_s5(device, queue, gate):
-    """S5: who waits for what `close` cancelled fails with `CancelledError`."""
-    closing = device.create_queue()
-    cancelled = closing.barrier(wait=gate.at(1))
-    dependent = queue.barrier(wait=cancelled)
-    closing.close(LIMIT)
-    with pytest.raises(CancelledError):
-        dependent.wait(LIMIT)
-    assert cancelled.state == "cancelled"
-    assert dependent.state == "failed"

@@ -9,7 +9,6 @@ import hal
 from hal.errors import (
     ArgumentTypeError,
     CompilationError,
-    HalError,
     InvalidArgumentError,
     NotFoundError,
 )
@@ -140,22 +139,6 @@ def test_an_image_loads_again_c5(device, second_device, make_queue):
     queue = make_queue(device=second_device)
     queue.dispatch(loaded["second"], grid=1, block=1, args=(out,)).wait(LIMIT)
     assert out.numpy(timeout=LIMIT)[0] == 6
-
-
-def test_an_image_loads_from_a_file_c5(device, two, tmp_path):
-    """C5: `load` takes bytes and a path alike."""
-    path = tmp_path / "image"
-    path.write_bytes(two.image)
-    assert list(device.load(path)) == list(device.load(str(path))) == ["first", "second"]
-
-
-@pytest.mark.parametrize("image", [b"", b"nonsense", bytes(4096)], ids=["empty", "text", "zeros"])
-def test_what_is_no_image_is_refused_c5(device, image):
-    """C5: bytes that are no image of this device raise a `HalError`, and the device is fine."""
-    with pytest.raises(HalError):
-        device.load(image)
-    device.queue.barrier().wait(LIMIT)
-    assert not device.lost
 
 
 def test_programs_have_variables_of_their_own_c5(device, queue):

@@ -57,15 +57,6 @@ def test_alloca_returns_at_once_m3(queue, make_semaphore):
     queue.dealloca(buffer).wait(LIMIT)
 
 
-def test_alloca_and_dealloca_twice_m3(queue):
-    """M3: a cycle that is waited for at each step can be repeated."""
-    for _ in range(2):
-        buffer = queue.alloca(4096)
-        assert buffer.allocation is not None
-        buffer.allocation.wait(LIMIT)
-        queue.dealloca(buffer).wait(LIMIT)
-
-
 @pytest.mark.parametrize("ordered", [True, False], ids=["ordered", "unordered"])
 def test_chained_cycles_m3(device, make_queue, semaphore, *, ordered):
     """M3: 32 cycles in a chain of one semaphore, with no wait of the host but the last."""

@@ -94,18 +94,6 @@ def test_a_pending_use_holds_the_memory_m3(device, queue, second_queue, make_lat
     assert np.array_equal(target.numpy(timeout=LIMIT), pattern(4096))
 
 
-def test_a_view_outlives_dealloca_m2(queue):
-    """M2: a view keeps the memory that was given back."""
-    buffer = queue.alloca(4096, memory="host")
-    queue.update(buffer, pattern(4096)).wait(LIMIT)
-    view = buffer.map()
-    queue.dealloca(buffer).wait(LIMIT)
-    for _ in range(4):
-        other = queue.alloca(4096, memory="host")
-        queue.fill(other, 0xEE).wait(LIMIT)
-    assert np.array_equal(view, pattern(4096))
-
-
 def test_what_dealloca_refuses_m3(device, second_device, queue):
     """M3: only whole buffers of alloca, of this device, are given back."""
     buffer = queue.alloca(64)

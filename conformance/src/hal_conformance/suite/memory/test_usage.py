@@ -232,17 +232,6 @@ def test_trim_gives_back_what_nobody_uses_m1(open_device):
         device.trim(-1)
 
 
-def test_the_memory_limit_holds_m1(open_device):
-    """M1: beyond `memory_limit` allocations are out of memory, until something is let go."""
-    device = open_device(memory_limit="4M")
-    held = device.allocate(3 << 20)
-    with pytest.raises(hal.errors.OutOfMemoryError):
-        device.allocate(2 << 20)
-    held.close()
-    again = device.allocate(2 << 20)
-    device.queue.fill(again, 1).wait(LIMIT)
-
-
 def test_memory_of_unended_work_is_waited_for_m1(open_device):
     """M1: an allocation at the limit first retires finished work and frees what that used."""
     device = open_device(memory_limit="4M")

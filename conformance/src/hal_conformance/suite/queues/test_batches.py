@@ -21,13 +21,6 @@ def pair(request: pytest.FixtureRequest, make_queue: MakeQueue) -> tuple[hal.Que
     return make_queue(), make_queue()
 
 
-def test_a_barrier_without_waits_signals_s2(queue, semaphore):
-    """S2: a barrier without waits signals."""
-    queue.barrier(signal=semaphore.at(1))
-    semaphore.wait(1, LIMIT)
-    assert semaphore.query() == 1
-
-
 def test_an_empty_recording_signals_s2(device, queue, semaphore):
     """S2: the execution of a recording without commands signals."""
     with device.record() as commands:
@@ -57,15 +50,6 @@ def test_many_waits_and_signals_s2(queue, make_semaphore):
     assert (s1.query(), s2.query()) == (0, 0)
     w2.signal(1)
     hal.wait_all([s1.at(1), s2.at(1)], LIMIT)
-
-
-def test_wait_before_signal_across_queues_s2(pair, make_semaphore):
-    """S2: the consumer is submitted before its producer, on another queue."""
-    produced, consumed = make_semaphore(), make_semaphore()
-    pair[1].barrier(wait=produced.at(1), signal=consumed.at(1))
-    assert not consumed.poll(1)
-    pair[0].barrier(signal=produced.at(1))
-    consumed.wait(1, LIMIT)
 
 
 @pytest.mark.parametrize("jump", [2, 3, 1000])

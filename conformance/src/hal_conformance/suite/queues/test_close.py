@@ -214,17 +214,19 @@ def test_a_closed_device_still_says_what_it_was_q6(open_device):
 
 
 def test_closing_one_queue_leaves_the_others_q6(device, make_queue, make_semaphore):
-    """Q6: a closed queue's cancelled signals fail; what another queue does goes on."""
+    """Q6, S5: who waits for what a closed queue cancelled fails; another queue's work goes on."""
     never, promised = make_semaphore(), make_semaphore()
     other, closing = make_queue(), device.create_queue()
-    closing.barrier(wait=never.at(1), signal=promised.at(1))
-    dependent = other.barrier(wait=promised.at(1))
+    cancelled = closing.barrier(wait=never.at(1), signal=promised.at(1))
+    dependents = [other.barrier(wait=waited) for waited in (promised.at(1), cancelled)]
     independent = other.barrier()
     closing.close(LIMIT)
     independent.wait(LIMIT)
-    with pytest.raises(CancelledError):
-        dependent.wait(LIMIT)
-    assert dependent.state == "failed"
+    assert cancelled.state == "cancelled"
+    for dependent in dependents:
+        with pytest.raises(CancelledError):
+            dependent.wait(LIMIT)
+        assert dependent.state == "failed"
 
 
 @pytest.mark.destructive

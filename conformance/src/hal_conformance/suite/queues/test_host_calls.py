@@ -18,7 +18,7 @@ from hal.errors import (
     SemaphoreFailedError,
     UnimplementedError,
 )
-from hal_conformance.suite.support import LIMIT, assert_fails, broken, in_threads
+from hal_conformance.suite.support import LIMIT, assert_fails, broken
 
 
 @pytest.mark.parametrize("when", ["no wait", "open wait"])
@@ -34,25 +34,6 @@ def test_a_call_runs_once_with_its_arguments_q4(queue, make_semaphore, when):
         wait.signal(1)
     signal.wait(1, LIMIT)
     assert calls == [arguments]
-
-
-def test_a_call_is_enqueued_by_one_thread_and_released_by_another_q4(queue, make_semaphore):
-    """Q4: the thread that enqueues is not held up until another one signals."""
-    wait, signal, enqueued = make_semaphore(), make_semaphore(), threading.Event()
-    calls: list[int] = []
-
-    def enqueue():
-        queue.call(calls.append, 1, wait=wait.at(1), signal=signal.at(1))
-        enqueued.set()
-
-    def release():
-        assert enqueued.wait(LIMIT)
-        assert not calls
-        wait.signal(1)
-        signal.wait(1, LIMIT)
-
-    in_threads([enqueue, release])
-    assert calls == [1]
 
 
 def test_a_call_runs_on_another_thread_q4(queue):
@@ -232,21 +213,9 @@ def test_what_a_call_returns_is_checked_q4(queue, semaphore):
 
 @pytest.mark.parametrize("count", [2, 40])
 def test_blocking_calls_run_side_by_side_q4(unordered, count):
-    """Q4: any number of calls that wait for each other run at the same time."""
+    """Q4, Q2: any number of calls that wait for each other run at the same time."""
     together = threading.Barrier(count, timeout=LIMIT)
     hal.wait_all([unordered.call(together.wait) for _ in range(count)], LIMIT)
-
-
-def test_a_call_behind_a_failed_wait_is_not_made_q4(queue, make_semaphore):
-    """Q4: where a wait has failed the function is not called, and the signals fail."""
-    wait, signal = make_semaphore(), make_semaphore()
-    calls: list[int] = []
-    queue.call(calls.append, 1, wait=wait.at(1), signal=signal.at(1))
-    error = OperationError("failed")
-    wait.fail(error)
-    assert_fails(signal.at(1), error)
-    queue.wait_idle(LIMIT)
-    assert not calls
 
 
 def test_errors_of_calls_keep_their_class_down_the_line_q4(queue, second_queue):

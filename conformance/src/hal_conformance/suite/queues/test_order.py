@@ -81,12 +81,6 @@ def test_an_unordered_queue_overtakes_q2(unordered, gate, operations, kind):
     first.wait(LIMIT)
 
 
-def test_calls_of_an_unordered_queue_overlap_q2(unordered):
-    """Q2: four host calls of an unordered queue that wait for each other all end."""
-    together = threading.Barrier(4, timeout=LIMIT)
-    hal.wait_all([unordered.call(together.wait) for _ in range(4)], LIMIT)
-
-
 def test_calls_of_different_queues_overlap_q2(queue, second_queue):
     """Q2: a host call of one queue does not hold up another queue's."""
     together = threading.Barrier(2, timeout=LIMIT)

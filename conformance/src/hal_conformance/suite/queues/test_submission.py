@@ -195,13 +195,6 @@ def test_progress_needs_no_flush_q1(queue, semaphore, gate):
     queue.flush()
 
 
-def test_dropping_a_handle_changes_nothing_q1(queue, semaphore, gate):
-    """Q1: the operation goes on though nobody kept its submission."""
-    queue.barrier(wait=gate.at(1), signal=semaphore.at(1))
-    gate.signal(1)
-    semaphore.wait(1, LIMIT)
-
-
 @pytest.mark.parametrize("bad", ["wait", "signal"])
 def test_a_refused_submission_changes_nothing_q1(queue, make_semaphore, operations, bad):
     """Q1: a submission with a bad list raises; nothing was registered, reserved or run."""

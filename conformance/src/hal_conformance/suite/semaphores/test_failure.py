@@ -177,12 +177,14 @@ def test_a_queues_signal_to_a_failed_semaphore_is_dropped_s4(queue, make_semapho
     assert_fails(failed.at(1), broken())
 
 
-def test_failure_while_the_producer_runs_s4(queue, make_semaphore, make_latch):
-    """S4: a semaphore that fails while its producer runs stays failed; the producer is done."""
+def test_failure_while_the_producer_runs_s4(queue, second_queue, make_semaphore, make_latch):
+    """S4, S5: it fails who waits for it, and stays failed; its producer goes on and is done."""
     failed, good = make_semaphore(), make_semaphore()
     latch = make_latch(queue, signal=[failed.at(1), good.at(1)])
     latch.wait_running()
+    consumer = second_queue.barrier(wait=failed.at(1))
     failed.fail(broken())
+    assert_fails(consumer, broken())
     latch.open()
     latch.submission.wait(LIMIT)
     good.wait(1, LIMIT)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import hal
-from hal.errors import ArgumentTypeError, CancelledError
+from hal.errors import ArgumentTypeError
 from hal_conformance.suite.support import LIMIT
 
 
@@ -39,26 +39,6 @@ def test_devices_hand_a_turn_to_each_other_s3(queue, second_device, make_queue, 
     assert semaphore.query() == 0
     semaphore.signal(1)
     semaphore.wait(41, LIMIT)
-
-
-def test_wait_before_signal_across_devices_s3(queue, second_device, make_queue, semaphore):
-    """S3: a queue may wait for a value before a queue of another device promises it."""
-    waiting = queue.barrier(wait=semaphore.at(1))
-    assert waiting.state == "pending"
-    make_queue(device=second_device).barrier(signal=semaphore.at(1))
-    waiting.wait(LIMIT)
-
-
-def test_closing_a_device_cancels_its_promises_s3(open_device, make_semaphore):
-    """S3: the signals of what `close` cancels fail; semaphores that it only waited for go on."""
-    waited, promised = make_semaphore(), make_semaphore()
-    other = open_device()
-    other.queue.barrier(wait=waited.at(1), signal=promised.at(1))
-    assert other.close(LIMIT) == ()
-    with pytest.raises(CancelledError):
-        promised.wait(1, LIMIT)
-    waited.signal(1)
-    assert waited.query() == 1
 
 
 def test_a_semaphore_may_be_dropped_while_it_is_waited_for_s3(unordered, gate):

@@ -174,26 +174,6 @@ def test_a_failure_in_the_set_ends_every_wait_s6(make_semaphore, way, position):
     assert (reached.query(), unreached.query()) == (1, 0)
 
 
-@pytest.mark.parametrize("mode", ["all", "any"])
-def test_a_failure_wakes_a_wait_for_many_s6(make_semaphore, mode):
-    """S6: a failure ends a blocked wait for all and for any; the other semaphore is untouched."""
-    first, second = make_semaphore(), make_semaphore()
-    wait = hal.wait_all if mode == "all" else hal.wait_any
-    started = threading.Event()
-
-    def wait_for_both():
-        started.set()
-        with pytest.raises(OperationError, match="broken"):
-            wait([first.at(1), second.at(1)], LIMIT)
-
-    def fail():
-        assert started.wait(LIMIT)
-        first.fail(broken())
-
-    in_threads([wait_for_both, fail])
-    assert second.query() == 0
-
-
 def test_host_and_queue_in_one_wait_for_all_s6(queue, make_semaphore):
     """S6: a wait for all of a thread's and a queue's semaphore, both released by the host."""
     names = ("host waits", "host signals", "queue waits", "queue signals")
