@@ -105,6 +105,8 @@ def _resolve(operation: Operation, index: int, timeline: Timeline, value: int, w
 
 def _point(queue: StreamQueue, timeline: Timeline, value: int) -> Operation | None:
     """Return the smallest recorded point that the queue's stream can wait for; under the lock."""
+    # The smallest: with a later one the stream would wait for work that the operation does not
+    # need, and the operation would fail with it.
     points, position = timeline._points, timeline._position(value)
     while position < len(points):
         operation = points[position][1]
@@ -137,6 +139,7 @@ def release(operation: Operation, index: int, work: Work) -> None:
             # An operation may stand in the backlog twice; it is issued once.
             if not queue._ordered:
                 queue._backlog.append(operation)
+            # Behind another one it needs no entry of its own: whoever claims that goes on to it.
             if queue._issuing is None and queue._backlog and queue._backlog[0] is operation:
                 work.append((ISSUE, queue))
         operation._unresolved &= ~bit
@@ -148,6 +151,8 @@ def release(operation: Operation, index: int, work: Work) -> None:
 def claim_next(queue: StreamQueue, step: CallStep) -> Operation | None:
     """Claim the next operation that may be issued; under the lock."""
     backlog, ring = queue._backlog, queue._ring
+    # What an interrupted retirement left in the ring wakes nobody any more, and a host operation
+    # would wait for it for ever.
     clear_head(queue)
     while backlog:
         operation = backlog[0]
@@ -246,7 +251,8 @@ def claim(operation: Operation, waits: CheckedWaits, step: CallStep) -> bool:  #
     elif operation._function is None and queue._ring and not queue._shown:
         # It ends when the operation before it does, so both share that one's event. To record
         # another costs a native call, which is all that a barrier would cost. `Event.hold` would
-        # record one that is due: it need not be, as long as this queue alone has it.
+        # record one that is due: it need not be, as long as this queue alone has it. On a stream
+        # that others know, their work may stand between the two: the barrier ends after it (Q2).
         shared = queue._ring[-1]._event
         shared.count += 1
         operation._shared = shared

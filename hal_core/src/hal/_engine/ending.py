@@ -143,6 +143,7 @@ def recall(operation: Operation, _: None, work: Work) -> None:
         queue._cancelled += 1
         if 2 * queue._cancelled > len(queue._backlog):
             # It may stand behind one that waits for long, and others may be cancelled behind it.
+            # Cleared at each cancellation, a backlog would cost the square of its length to cancel.
             # A new list: a Ctrl-C loses nothing.
             work.append((DROP, queue._backlog))
             queue._backlog = deque([each for each in queue._backlog if each._state <= STARVED])

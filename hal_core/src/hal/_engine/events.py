@@ -1,10 +1,14 @@
 """Native events, pooled and counted (design section 5, "Events").
 
-An event has one native handle. Each user of it (the ring, a list of stream
-waits, a thread that asks it, a notifier) holds a count; at zero it returns to
-the pool. A never-recorded or recycled event counts as complete, so an event is
-handed to others only once it was recorded (I1), and an answer is trusted only
-if its operation has not retired meanwhile.
+An event has one native handle. The ring, the lists of stream waits, and the notifier
+each hold a count of it; at zero it returns to the pool. If it returned as soon as its operation
+retires, another operation would record it again, and a stream whose wait is not enqueued by then
+would wait for that other work.
+
+A thread that only asks an event holds no count. Its step names the context, which destroys no event
+until the step is done with it; and since an event that was recorded again answers for other work,
+an answer is trusted only if its operation has not retired meanwhile. A never-recorded event counts
+as complete, so an event is handed to others only once it was recorded (I1).
 """
 
 from __future__ import annotations

@@ -68,7 +68,11 @@ class Captured:
 
 
 class External:
-    """The native streams on which a device meets foreign streams."""
+    """The native streams on which a device meets foreign streams.
+
+    They are not those of queues: such a stream belongs to the holder of its queue's baton, and
+    another library enqueues on what it is given whenever it likes.
+    """
 
     __slots__ = ("_all", "_context", "_free", "_lock", "_outgoing")
 
@@ -98,7 +102,7 @@ class External:
                 continue  # it will run nothing
 
     def outgoing(self) -> int | None:
-        """Return a vendor's stream that ends with everything issued so far; None: all has ended.
+        """Return a vendor's stream that is behind everything issued so far, or None if all ended.
 
         The same one each time; it lives as long as the device.
         """

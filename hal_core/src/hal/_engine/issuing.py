@@ -131,7 +131,11 @@ def _publish(operation: Operation, step: CallStep, more: bool) -> Operation | No
 
 
 def _enter_part(operation: Operation, event: Event, step: CallStep) -> None:
-    """Enter a part into the ring, as an operation without handle and signals; under the lock."""
+    """Enter a part into the ring, as an operation without handle and signals; under the lock.
+
+    The operation itself goes back into line. It stands in the ring once, with its last part, since
+    an entry has one event and one number of launches.
+    """
     queue = operation._queue
     part = Operation(queue, operation._kind, (None, (), operation._resources), (), False)  # noqa: FBT003
     part._state = ISSUED
@@ -159,9 +163,9 @@ def _put_back(operation: Operation, state: int, step: CallStep) -> None:
         queue._backlog.appendleft(operation)
     if state == STARVED:
         queue._context.starve(operation, step.work)
-    operation._state = state
+    operation._state = state  # before `go_on`, which may end it, by its state
     go_on(operation, step.work)
-    queue._issuing = None
+    queue._issuing = None  # last: by the baton `put_right` finds an operation that broke off here
 
 
 def complete_issue(step: CallStep, operation: Operation, _: None) -> None:
@@ -213,6 +217,7 @@ def put_right(queue: StreamQueue, step: CallStep) -> None:
         if operation._state >= DONE:
             failure = operation._error  # it was being broken off, and no event follows it
         else:
+            # `claim` takes the baton before it reserves, and may have broken off in between.
             operation._state = ISSUING
             reserve(operation._signals)
     if operation._is_begun:
@@ -269,6 +274,7 @@ def _mark_end(
     the error that loses the device if neither can be done.
     """
     native, stream = queue._native, queue._stream
+    # To drain the stream blocks this thread until its work has ended (Q1), so an event comes first.
     try:
         native.bind()
         if event is None:

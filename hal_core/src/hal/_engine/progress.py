@@ -2,7 +2,8 @@
 
 `act` runs a call that changes the engine inside a step of its thread, and `drain` does the
 work that follows from its changes, without recursion: follow-ups of one entry join the
-same list. A call that breaks off, anywhere and for any reason, leaves its work in its step.
+same list. (A failure can run down a chain that is longer than Python's stack is deep.)
+A call that breaks off, anywhere and for any reason, leaves its work in its step.
 Only `_put_right` repairs it, called by whichever thread comes next: the same thread with
 its next call, or the progress thread.
 
@@ -256,7 +257,7 @@ def drain(step: CallStep, budget: int = BUDGET) -> None:  # noqa: PLR0912 - a br
 def _end_work(step: CallStep, budget: int) -> None:
     """Drop what has ended, and serve the operations that wait for memory."""
     work = step.work
-    # Dropping may run code of the user's, which may call hal.
+    # Behind all wake-ups: dropping may run code of the user's, which may take long, or call hal.
     step.calm = True
     hungry: DeviceContext | None = None
     for kind, item in work:

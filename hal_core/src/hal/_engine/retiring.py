@@ -5,6 +5,12 @@ event and finds it complete retires everything up to it: first the dependencies,
 on any queue, so that retirement is causal (I3). The timeline lock guards
 everything here; events are asked outside of it (I5).
 
+Work is retired on demand: by a thread that waits, polls or submits, and by the progress thread only
+for those that cannot ask. The rejected alternatives are a thread that retires everything, and a
+function that the driver calls behind each operation: with raw CUDA a round trip takes 5.5
+microseconds by asking and 15 to 20 where a thread has to be woken, and to submit that function
+takes 6, more than the submission itself (design section 7).
+
 Asking an event does not keep it from being reused: an answer counts only if
 its operation has not retired meanwhile, and until then the event is its own.
 """
@@ -29,7 +35,11 @@ Answer = bool | HalError
 """The answer of an event: whether it is complete, or an error."""
 
 _UNANSWERED: Final = 64
-"""How many events in a row may answer with an error before the device counts as lost."""
+"""How many events in a row may answer with an error before the device counts as lost.
+
+Not the first: only an error that the vendor calls fatal loses a device (O2). But such operations
+stay in the ring, and keep memory, until a later event says that their work has ended.
+"""
 
 
 def enter(operation: Operation, event: Event) -> None:
@@ -112,6 +122,7 @@ def _find_end(step: CallStep, queue: StreamQueue) -> tuple[Operation, WorkFailed
             low, high = queue._ring[0], queue._ring[-1]
     if low is None or high is None:
         return None
+    # Both ends come first: mostly nothing has ended, or all of it.
     answer = _ask_and_heed(low, step)
     if answer is not True or high is low:
         return _failed(low, answer)
@@ -225,6 +236,8 @@ def _retire_through(operation: Operation, work: Work) -> Operation | None:
                 work.append((ISSUE, queue))
             head._retired = True  # before it leaves: `clear_head` does the rest after an interrupt
             queue._ring.popleft()
+            # Never repeated: an interrupt before it leaks an event, where a second release would
+            # hand out one that others hold.
             head._event.release()
         elif waited._queue._context is not context:
             return waited

@@ -149,7 +149,7 @@ class Link:
             if failure is not None:
                 Semaphore.fail(semaphore, _error(*failure))
             elif value > semaphore._value:
-                self._told = value
+                self._told = value  # first: the rise is not told to where it comes from
                 signal_again(semaphore, value)
                 return True
         except ReentrantCallError as error:

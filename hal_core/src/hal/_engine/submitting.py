@@ -32,6 +32,7 @@ HARVEST_MASK: Final = 63
 """Submissions harvest whenever their sequence has these bits clear.
 
 Otherwise a program that submits and never waits would get memory back only when the stream is full.
+Not every submission does: each would pay a question to the driver.
 """
 
 
@@ -72,6 +73,8 @@ def _start(step: CallStep, operation: Submission, waits: CheckedWaits) -> None:
     with timelines.lock:
         if queue._closed:
             context.refuse(queue._name)
+        # Values are reserved at the claim, which checks this again. But a value that is reserved by
+        # now can never be signalled (S1), so the caller learns it here, where the mistake is.
         if (error := not_above(operation._signals)) is not None:
             raise error
         step.operation = operation
@@ -87,7 +90,7 @@ def _start(step: CallStep, operation: Submission, waits: CheckedWaits) -> None:
             and claim(operation, waits, step)
         ):
             pass  # fast path: nothing stands before it, so it is issued at once
-        elif operation._state == PENDING:
+        elif operation._state == PENDING:  # else the claim has ended it: a wait has failed (S5)
             stand_in_line(operation, waits, step.work)
         step.operation = None
     if step.queue is not None:

@@ -5,6 +5,13 @@ timeline and the states of every operation. It is a leaf: only the bookkeeping
 of this package runs under it, never a native primitive, never
 user code (invariant I5). Every method here expects it held, and puts the follow-ups
 of a change into a `Work` list (see `hal._engine.progress.drain`).
+
+A lock for each semaphore was rejected. An operation reserves all of its signals at once (S1), a
+wait for any of many registers with all of them, and a retirement goes through the rings of several
+queues before a value rises (S7): each would take many locks, in an order of their own. One lock
+costs nothing where the interpreter lock lets one thread run at a time. Without that, submissions
+hold it for a quarter of their time, so all threads together submit 3.6 times as fast as one at
+the most (benchmarks/NOTES.md, "Without the interpreter lock").
 """
 
 from __future__ import annotations
@@ -89,6 +96,8 @@ class Watcher(Protocol):
 class Batch:
     """Operations that waited for one value, to be released a few at a time.
 
+    A signal may release a hundred thousand operations. Released in one go they would keep every
+    other submission waiting for the lock, and the caller's budget (Q1) could not end among them.
     Under the lock. `some` are in hand until all of them are released, so that a call
     that breaks off part-way loses none.
     """
@@ -296,6 +305,8 @@ class Timeline:
             return count
         if count == 1 or points[-2][0] < value:
             return count - 1  # as in a chain, which waits for the last point
+        # A tuple of one sorts before the pair with the same value: with a pair, the operations of
+        # equal values would be compared, and they have no order.
         return bisect_left(points, (value,))
 
     def _until_recorded(self) -> Waiters:
@@ -315,7 +326,7 @@ class Timeline:
         return self._reached
 
     def _until_told(self, value: int, work: Work) -> Waiters:
-        """Return that register, for who does not retire: the progress thread does."""
+        """Return that register for a waiter that retires nothing: the progress thread does."""
         operation = self._covering(value)
         if operation is not None:
             operation._want(work)

@@ -60,7 +60,10 @@ _NAP_PART: Final = 1 / 16
 
 
 _HOLD: Final = 64
-"""How many entries are looked at, registered or removed in one hold of the timeline lock."""
+"""How many entries are looked at, registered or removed in one hold of the timeline lock.
+
+Every submission takes that lock, and a wait may be for many thousand entries (Q1).
+"""
 
 
 def spin_for(timeline: Timeline, value: int, timeout: SupportsFloat | None) -> bool:
@@ -420,7 +423,9 @@ class HostWaiter:
         """Sleep until there is news, or the time is up; retire what ends meanwhile."""
         bell = self._bell
         assert bell is not None  # noqa: S101 - for the type checker
-        bell.clear()  # what rings from now on is news, or notes it before
+        # What rings from now on is kept. A thread that rang before has cleared `_is_asleep` first,
+        # and the driver is asked to ring only below.
+        bell.clear()
         for ends in self._ends.values():
             ends.sort(key=_sequence_of, reverse=True)
         # For another thread that signals, only: what is on a stream was asked before.
