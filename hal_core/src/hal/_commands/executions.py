@@ -100,6 +100,7 @@ class Execution(Submission):
         """Cancel all of it, unless parts may be issued: all of those wait for the first one."""
         with timelines.lock:
             if self._first._state <= STARVED:
+                # Both are noted before one is recalled: an interrupted call is repeated for both.
                 for each in (self, self._first):
                     step.work.append((timelines.CHANGE, (recall, each, None)))
                 for each in (self, self._first):
@@ -163,6 +164,7 @@ def execute_parts(
                 launch.drop()
                 group.settle(launch)
         except BaseException as error:
+            # The last first: a group's turn goes back to that of the launch which it takes back.
             for group, launch in reversed(lined_up):
                 group.withdraw(launch, error)
             raise

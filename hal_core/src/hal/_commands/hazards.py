@@ -3,6 +3,11 @@
 Two commands conflict if they touch a common byte and one of them writes it.
 The least set of edges that orders all such pairs is the transitive reduction
 of the conflicts: one edge for each pair that no path through others orders.
+
+Whether a path orders a pair is one look at a bit: each command that may still be a predecessor has
+an integer with the bits of all its ancestors. To search for a path instead would walk
+the graph for each pair. The integers take a bit for each earlier command, so those of commands
+that cannot be predecessors any more are dropped now and then, and a barrier starts anew.
 """
 
 from __future__ import annotations

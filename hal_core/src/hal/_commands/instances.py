@@ -5,6 +5,10 @@ binding table: transfers to slots, and the grids and parameter blocks of kernels
 slots. One thread at a time binds it to a table and issues it. A native
 graph instance has a replica of its own, which tells what the instance holds, so
 that only nodes that differ are updated.
+
+The rejected alternative is one state under a lock for each recording. It would be held over the
+native calls of an execution, so the thread that issues on one queue would wait for another queue's,
+which may be full (Q1).
 """
 
 from __future__ import annotations
@@ -193,8 +197,9 @@ class InstancePool:
     def take(self, stream: int, table: Table, lease: Lease) -> Instance | None:
         """Return an instance that the stream may launch now, or None if a new one is wanted.
 
-        Prefers one that is bound to the table, then the stream's own. The
-        lease holds it from now on.
+        Prefers one that is bound to the table, which needs no update, then the stream's own: while
+        that runs it serves no other stream, and an idle one serves any. The lease holds it from now
+        on.
         """
         with self._lock:
             instance = self._choose(stream, table)

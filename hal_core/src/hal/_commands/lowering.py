@@ -4,7 +4,7 @@ While commands are recorded, `CommandOrder` notes what each comes after: a *join
 is everything before the last barrier or before the signal of an event that was
 waited for, and with ``hazards="auto"`` the bytes that it touches. `lower` turns
 these into edges. A join becomes an empty node only where several commands come
-after several; elsewhere plain edges say the same.
+after several, which would take an edge from each to each; elsewhere plain edges say the same.
 
 A join covers every command before it, so of two the later one covers the other,
 and one is enough for a command.
@@ -138,6 +138,8 @@ def _derive(order: CommandOrder) -> tuple[list[list[int]], list[CommandJoin | No
     bases: list[CommandJoin | None] = []
     last: CommandJoin | None = None
     for number, (base, accesses) in enumerate(zip(order.bases, order.accesses, strict=True)):
+        # It comes after all commands so far, whose bytes order nothing any more. Behind an event
+        # they may: commands between its two halves are beside this one.
         if base is not None and base is not last and base.stop == number:
             hazards.restart()
         last = base

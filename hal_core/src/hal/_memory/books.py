@@ -212,6 +212,8 @@ class Books(BooksNumbers):
 
     def pool_of(self, size: int, index: int) -> SegmentPool:
         """Return the pool to search first for `size` bytes of a kind of memory; needs no lock."""
+        # More than half of a small segment would have one alone, and waste the rest of it. A large
+        # segment is as large as the need.
         pool = self.pools[index]
         return pool if size <= pool.unit // 2 else cast("SegmentPool", pool.larger)
 

@@ -239,6 +239,7 @@ class Reaper:
 
     def _reap(self, keep: int) -> None:
         """Make the pending native frees; leaves owners to be dropped."""
+        # First: what a finaliser leaves behind the look at the deque has a thread asked again.
         self._asked = False
         self.absorb()
         if self._driver.is_closed:
@@ -264,6 +265,8 @@ class Reaper:
                 surplus = books.surplus(keep)
                 for block in surplus:
                     lease = BlockLease(block, 0)
+                    # Noted first: an interrupt between the two leaves an entry that does nothing,
+                    # as its block has another lease, and not a block that nobody frees.
                     waste.append(lease)
                     books.withdraw(lease)
             if not surplus:

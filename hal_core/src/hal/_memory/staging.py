@@ -30,6 +30,7 @@ Mover: TypeAlias = Callable[[memoryview, int], None]
 """Copies all of a slot's memory from or to a position on the host's side; may block."""
 
 _SLOTS: Final = 4
+"""How many there are: with two both the host and the device are at work, for two operations."""
 _ALIGNMENT: Final = 256
 _LOOK_SECONDS: Final = 0.1
 """How often a waiter for a slot checks whether the device was lost."""
@@ -306,7 +307,11 @@ class Staging:
         self._give(busy.popleft())
 
     def _give(self, slot: _StagingSlot) -> None:
-        """Give a slot to the longest waiter, or back to the ring."""
+        """Give a slot to the longest waiter, or back to the ring.
+
+        It is handed over: from the ring an operation that has just come would take it, and those
+        that stand in line might never have one.
+        """
         with self._lock:
             waiter = self._waiting.popleft() if self._waiting else None
             if waiter is None:

@@ -52,7 +52,11 @@ _MARKS: Final = {"HAL_BLOCK": 3, "HAL_SHARED_MEMORY": 1}
 
 @dataclasses.dataclass(slots=True)
 class _Conditional:
-    """An open ``#if``, and the state that each of its branches starts from."""
+    """An open ``#if``, and the state that each of its branches starts from.
+
+    Each branch may open the same function, as in ``#if A``, ``void f() {``, ``#else``, ``void
+    g() {``, ``#endif``: read one after the other, the second would stand inside of the first.
+    """
 
     state: tuple[tuple[str, ...], tuple[Token, ...], int, EntryPoint | None]
     skipping: bool

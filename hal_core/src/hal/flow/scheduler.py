@@ -28,7 +28,10 @@ class Scheduler(Tracker):
     """The order of work by the bytes that it uses; base of `hal.flow.Flow`.
 
     One lock makes three things one step: finding what an operation comes after,
-    submitting it, which never waits, and remembering it.
+    submitting it, which never waits, and remembering it. If work of another thread came between the
+    first two, this operation would miss it; between the last two, that work would miss this one.
+    A lock for each memory was rejected: an operation uses several, which would have to be taken in
+    one order by all threads.
     """
 
     __slots__ = ("_closed", "_first", "_lanes", "_lock", "_queues", "trace")

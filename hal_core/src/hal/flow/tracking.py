@@ -25,7 +25,12 @@ NOTHING: Final = ()
 """The empty list, distinguished by identity from lists that have to be looked at."""
 
 Readers: TypeAlias = tuple[hal.Submission, ...]
-"""The last reader on each queue, in the order of their submission."""
+"""The last reader on each queue, in the order of their submission.
+
+A tuple that is replaced, never a dictionary that changes: the C extension finds the waits before it
+takes the lock, and need not look at them again under it if writer and readers are the same objects.
+With a dictionary an execution took a third more instructions for its tracking.
+"""
 
 Wait: TypeAlias = hal.Submission | hal.Timepoint
 

@@ -209,6 +209,8 @@ def name_of(device: hal.Device) -> str:
 _members: Final[WeakSet[VirtualDevice]] = WeakSet()
 """The virtual devices of this process, of every `PhysicalDevice`."""
 
+# One for all: two objects of `PhysicalDevice` may have the same hardware, and of two members that
+# are added at once one must find the other.
 _adding: Final = threading.Lock()
 
 
