@@ -207,6 +207,8 @@ static bool use(struct meeting *self, const struct run *run) {
     memcpy(run->target, message_from(self, plan->root) + HEADER, plan->piece);
     return true;
   }
+  /* From rank 0 on, at every rank: each reduces all data itself, and in an order of its own its sums of floats would not
+   * be those of the others. */
   for (int rank = 0; rank < self->size; rank++) {
     const char *data = message_from(self, rank) + HEADER;
     if (plan->action == PLACE) {

@@ -5,6 +5,7 @@
 
 #include <stddef.h>
 
+/* MOST_FORMER: with what stands for the slots now, as many as a stream has instances (executions.c). */
 enum { BUFFER = 'P', GRID = 'G', MOST_FORMER = 3 };
 
 /* What a slot takes. */

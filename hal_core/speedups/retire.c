@@ -1,7 +1,7 @@
 /* Retire what a stream has completed (`hal._engine.retiring`). */
 #include "issue.h"
 
-enum { MOST_DEPTH = 4 }; /* queues that wait for each other */
+enum { MOST_DEPTH = 4 }; /* queues that wait for each other; longer chains are Python's, which needs no stack for them */
 
 /* Return how many of the oldest operations have completed: a binary search, since a stream ends its
  * operations in order, from the index `next` on, and until `enough` are found. -1 if an event answers with an
@@ -20,6 +20,7 @@ static Py_ssize_t count_completed(struct calls *calls, PyObject *ring, Py_ssize_
     } else {
       return -1;
     }
+    /* Both ends come before the middle: mostly nothing has ended, or all of it. */
     next = low == 1 && high == length ? length - 1 : low ? (low + high) / 2 : 0;
   }
   return low;

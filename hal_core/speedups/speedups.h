@@ -6,7 +6,7 @@
  * Python function runs from its beginning.
  *
  * From its first look at shared state to its last change a shortcut is one atomic step. It
- * - holds the timeline lock, which it takes only if nobody holds it (struct guard),
+ * - holds the timeline lock, which it takes only if nobody holds it (`enter`),
  * - keeps the interpreter lock, also in native calls,
  * - runs no Python code: it allocates what the collector tracks before it takes the lock, and
  *   drops references after it has released it.
@@ -17,7 +17,7 @@
  * Python code, such as a host function of CuPy's. A launch blocks when about 1,000 wait in the
  * stream, or in others that share its hardware channel, which nobody can ask about. So the lock is
  * kept only on streams that nobody else fills, and only while few of ours wait there
- * (`most_in_flight`). Elsewhere a submission is two steps (`issue.c`): it takes the queue's baton,
+ * (`most_launches`). Elsewhere a submission is two steps (`issue.c`): it takes the queue's baton,
  * makes its native calls without either lock, and publishes the operation. The baton keeps others
  * from the stream meanwhile, as it does while the Python engine makes native calls.
  *

@@ -80,6 +80,7 @@ enum answer submit_with(PyObject *queue, PyObject *kind, const struct native_cal
   self.is_kept = order->uses;
   if (call->kind == CALL_NODES) self.more = call->nodes.count - 1;
   PyObject *lock = effect->lock;
+  /* Two locks at once, both of them leaves: neither is waited for, so no order of the two can lock threads up. */
   if (!prepare(&self, kind, resources, order) ||
       (may_let_go(call, order, effect) && !prepare_to_let_go(&self)) || (lock && !enter_lock(lock))) {
     PyErr_Clear();

@@ -9,7 +9,8 @@
  * sees to that); everything else may be called by any thread at any time.
  *
  * Progress is two counters per stream that only rise, also when a new stream
- * takes over an old one's slot: `published` counts the records enqueued,
+ * takes over an old one's slot, so that an event of the old one stays complete:
+ * `published` counts the records enqueued,
  * `completed` those finished. An event is therefore nothing but a pair (slot,
  * value of `published` at the record), and it is complete when `completed` has
  * got there. Python reads both counters, and reads and writes events, without a call.
