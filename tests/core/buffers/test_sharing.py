@@ -14,6 +14,7 @@ from core_harness import LIMIT, wait_until
 import hal
 from hal._base import futex
 from hal._base import sharing_watch as watching
+from hal._base.regions import SharedRegion
 from hal._engine import progress
 from hal.errors import (
     ArgumentTypeError,
@@ -362,6 +363,21 @@ def test_who_is_gone_gives_its_place_back_s3(device):
         except InvalidArgumentError:
             first._link._watch.ring(first._link.region)
     assert last.query() == 5
+
+
+def test_what_is_common_has_one_writer_in_a_process_too_s4():
+    region, entered = SharedRegion.create("semaphore", 0), threading.Event()
+
+    def write():
+        with region._locked():
+            entered.set()
+
+    writer = threading.Thread(target=write)
+    with region._locked():
+        writer.start()
+        assert not entered.wait(0.05)  # one that comes later finds nothing wrong
+    writer.join(LIMIT)
+    assert entered.is_set()
 
 
 def test_callbacks_and_any_waits_see_values_of_others_s8(pair):

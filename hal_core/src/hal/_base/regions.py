@@ -24,7 +24,7 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from hal._base import futex
+from hal._base import futex, sync
 from hal.errors import ClosedError, InvalidArgumentError, OutOfMemoryError, UnimplementedError
 
 if TYPE_CHECKING:
@@ -95,6 +95,7 @@ class SharedRegion:
         self.address = ctypes.addressof(ctypes.c_char.from_buffer(self._map))
         self._others: tuple[Member, ...] = ()
         self._seen = 0
+        self._lock = sync.OwnedLock()  # held with the file's, which all threads here share
         self.fd = fd
 
     @classmethod
@@ -211,11 +212,12 @@ class SharedRegion:
     @contextlib.contextmanager
     def _locked(self) -> Iterator[None]:
         """Hold the file's lock, which the kernel takes from a process that dies."""
-        fcntl.flock(self.fd, fcntl.LOCK_EX)
-        try:
-            yield
-        finally:
-            fcntl.flock(self.fd, fcntl.LOCK_UN)
+        with self._lock:
+            fcntl.flock(self.fd, fcntl.LOCK_EX)
+            try:
+                yield
+            finally:
+                fcntl.flock(self.fd, fcntl.LOCK_UN)
 
     # Members
 
