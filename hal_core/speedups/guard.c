@@ -127,8 +127,8 @@ static bool own(PyObject *lock) {
 
 bool enter_lock(PyObject *lock) { return has_stack() && own(lock); }
 
-/* The lock is given to nobody: whoever is woken has to get the interpreter lock first, and a lock that it had by then
- * would turn away all that others ask of C meanwhile (`own`). */
+/* The lock is handed to nobody. A thread that is woken has to get the interpreter lock first, and if it owned this one
+ * by then, every shortcut of the others would be declined meanwhile (`own`). */
 void leave_lock(PyObject *lock) {
   struct owned_lock *self = (struct owned_lock *)lock;
   self->owner = 0;

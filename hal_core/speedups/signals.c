@@ -71,8 +71,8 @@ static PyObject *first_ready(PyObject *queue) {
   return first && !is_held_back(first) ? first : NULL;
 }
 
-/* Return whether it is still an operation's turn; what was made meanwhile may have run code of the user's. Who looks
- * at a line, and not at a timeline, gives none. */
+/* Return whether it is still an operation's turn: to make objects may have run code of the user's. The timeline is NULL
+ * for an operation that was found in its queue's line. */
 static bool is_next(struct issue *self, PyObject *timeline, long long value) {
   PyObject *operation = self->operation;
   /* Somebody may have asked for a timepoint of its own. */

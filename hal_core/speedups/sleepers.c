@@ -106,7 +106,7 @@ static bool call(const struct wait *self, PyObject *method, PyObject *argument) 
 
 /* Sleep until the thread is told; NOT_MINE if its time is up. */
 static enum answer sleep_until_told(const struct wait *self) {
-  /* What rings from now on is kept. Who rang before has cleared `_is_asleep` first. */
+  /* What rings from now on is kept. A thread that rang before has cleared `_is_asleep` first. */
   bool is_fine = call(self, names_of.clear, NULL) && (self->asked || call(self, names_of.spin, NULL));
   while (is_fine && is_true(self->thread, HostWaiter__is_asleep)) {
     double left = self->end - seconds_of(CLOCK_MONOTONIC);

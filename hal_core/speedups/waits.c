@@ -126,7 +126,7 @@ enum answer spin(PyObject *operation, double seconds, double *late) {
 }
 
 /* For how long a watch pays, at most `seconds`: not at all on a single processor, nor where the last
- * watches were in vain, as on a machine with more threads than processors, where who watches keeps the
+ * watches were in vain, as on a machine with more threads than processors, where a thread that watches keeps the
  * other from running. There each eighth wait finds out whether that is still so, and watches for twice as
  * long, because the other thread sleeps by then. */
 static double time_to_watch(unsigned *in_vain, double seconds) {
@@ -148,7 +148,7 @@ static inline void relax(void) {
 }
 
 /* Watch a timeline that a thread is to signal, for some 50 microseconds; true if the caller is to
- * sleep. Who sleeps is woken twice, by its own lock and by the interpreter's, and who watches by
+ * sleep. A thread that sleeps is woken twice, by its own lock and by the interpreter's, and one that watches by
  * neither: it reads two slots without the interpreter lock. The value's object cannot come back as
  * another one's, because a reference is held. */
 static bool watch(PyObject *timeline, long long value, double seconds) {
@@ -171,8 +171,8 @@ static bool watch(PyObject *timeline, long long value, double seconds) {
       }
       is_late = !has_news && now() >= end;
     }
-    /* Who signals has the interpreter lock yet, and lets it go soon if it waits for an answer then:
-     * whoever asks for it before sleeps. */
+    /* The thread that signals still has the interpreter lock, and lets it go soon if it waits for an answer: a thread
+     * that asked for it at once would sleep until then, and be woken late. */
     for (int i = 0; has_news && i < REST; i++) relax();
     Py_END_ALLOW_THREADS
     Py_DECREF(seen);

@@ -230,7 +230,7 @@ struct run {
   _Atomic uint32_t owner; /* leaves BUSY under lock only */
 };
 
-/* Who works alone needs no lock. */
+/* A thread that works alone needs no lock. */
 static inline void lock_run(struct run *run) {
   if (run->job.limit) pthread_mutex_lock(&run->lock);
 }

@@ -138,7 +138,7 @@ static void tell(struct watch *watch, uint64_t sequence) {
     notice->function(notice->argument);
     free(notice);
   }
-  futex_wake(&watch->epoch, INT_MAX); /* who is not served yet registers again */
+  futex_wake(&watch->epoch, INT_MAX); /* a thread that waits for a later record registers again */
 }
 
 static void complete(uint32_t slot, uint64_t sequence) {

@@ -360,8 +360,10 @@ class HostWaiter:
             self._bell = _take_bell()
         self._is_asleep = True
         self._ends = {}
+        # A wait for all is woken by the last notice alone: woken for each, it would run as often as
+        # there are entries. Until all are registered, registration counts as one more. Of several
+        # groups any notice may be the one that ends the wait.
         counting = len(self._unmet) == 1 and len(self._unmet[0]) > 1
-        # Woken by the last notice; until all are registered, registration counts as one more.
         self._missing = 1 if counting else 0
         left = _HOLD
         for entries in self._unmet:
@@ -489,6 +491,8 @@ class HostWaiter:
         operation = timeline._covering(value)
         if operation is not None:
             self._ends.setdefault(operation._queue, []).append(operation)
+        # A publication is news where nothing is recorded yet: the thread asks the operation itself
+        # then. It is none where that is asked already, nor for a thread that counts.
         if operation is not None or counting:
             timeline._until_reached().watch(value, self, position)
         else:
