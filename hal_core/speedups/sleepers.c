@@ -30,7 +30,7 @@ static enum view look(struct wait *self) {
     if (!is_none(get(PyTuple_GET_ITEM(self->entries, i), Timepoint__semaphore), Timeline__failure)) return FAILED;
   while (self->count && is_reached(PyTuple_GET_ITEM(self->entries, self->count - 1))) self->count--;
   if (!self->count) return REACHED;
-  for (Py_ssize_t i = 0; i < self->count; i++)
+  for (Py_ssize_t i = self->count; i-- > 0;)
     if (is_unmet(PyTuple_GET_ITEM(self->entries, i))) return OPEN;
   return RECORDED;
 }
@@ -121,9 +121,10 @@ static enum answer sleep_until_told(const struct wait *self) {
 /* Register, sleep, and leave no registration behind. */
 static enum answer sleep_for_news(struct wait *self) {
   /* Whatever a step does, it first repairs what this thread has left broken. */
-  PyObject *mended = PyObject_CallFunctionObjArgs(engine.act, engine.nothing, Py_None, Py_None, NULL);
-  Py_XDECREF(mended);
-  enum answer answer = mended && prepare(self) ? register_all(self) : RAISED;
+  PyObject *resumed = PyObject_CallFunctionObjArgs(engine.act, engine.resume, Py_None, Py_None, NULL);
+  Py_XDECREF(resumed);
+  if (resumed == Py_True) return TAKEN; /* what it waits for may have been recorded */
+  enum answer answer = resumed && prepare(self) ? register_all(self) : RAISED;
   if (answer == TAKEN) answer = sleep_until_told(self);
   self->asked = 0;
   PyObject *bell = self->thread ? get(self->thread, HostWaiter__bell) : NULL;

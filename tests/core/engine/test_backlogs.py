@@ -5,6 +5,7 @@ import threading
 from core_harness import LIMIT, stalled
 
 import hal
+from hal._engine import progress
 
 
 def test_signal_issues_64_operations_itself_at_most_q1(open_probe):
@@ -17,6 +18,24 @@ def test_signal_issues_64_operations_itself_at_most_q1(open_probe):
     assert probe.callers["fill", threading.get_ident()] <= 64
     hal.wait_all(fills, LIMIT)
     assert probe.calls["fill"] == 500
+
+
+def test_a_thread_that_waits_issues_what_it_has_handed_over_q1(open_probe):
+    """Q1: for two that issue take the interpreter lock from each other. Here only one can."""
+    device, probe = open_probe()
+    buffer, gate = device.allocate(4), hal.create_semaphore()
+    queues = [device.create_queue(ordered=bool(index % 2)) for index in range(4)]
+    fills = [queues[index % 4].fill(buffer, 1, wait=gate.at(1)) for index in range(500)]
+    is_held, leave = threading.Event(), threading.Event()
+    hold = (lambda *_: (is_held.set(), leave.wait(LIMIT)), None, None)
+    threading.Thread(target=progress.put_last, args=hold).start()
+    assert is_held.wait(LIMIT)
+    gate.signal(1)
+    try:
+        hal.wait_all(fills, LIMIT)
+    finally:
+        leave.set()
+    assert probe.callers["fill", threading.get_ident()] == 500
 
 
 def test_threads_that_submit_do_not_wait_for_each_other_q1(open_probe):

@@ -223,6 +223,54 @@ def test_a_signal_handler_may_call_hal(run_script, kind):
     assert_quiet(run_script(HANDLERS, arguments=(kind,)))
 
 
+AWAITED = (
+    WORLD
+    + """
+    from hal._base.sync import Doorbell
+
+    class Handler:
+        # Signals what the wait is for, as the n-th function of hal is entered or has called one of
+        # C's; at the latest as the thread goes to sleep.
+        def __init__(self, number, gate):
+            self.left, self.gate, self.is_asleep = number, gate, False
+
+        def __call__(self, frame, event, argument):
+            if event in ("call", "c_return") and frame.f_code.co_filename.startswith(OURS):
+                self.left -= 1
+                self.is_asleep = frame.f_code is Doorbell.wait.__code__
+                if self.left <= 0 or self.is_asleep:
+                    sys.setprofile(None)
+                    self.gate.signal(1)
+
+    for number in itertools.count(1):
+        world = World()
+        world.fill(world.queue, wait=world.gate.at(1))
+        handler = Handler(number, world.gate)
+        sys.setprofile(handler)
+        try:
+            if KIND == "any":
+                hal.wait_any([world.gate.at(1), world.out.at(1)], timeout=LIMIT)
+            elif KIND == "all":
+                hal.wait_all([world.taken[0], world.gate.at(1)], LIMIT)
+            else:
+                world.device.wait_idle(LIMIT)
+        finally:
+            sys.setprofile(None)
+        assert world.check() == [], number
+        if handler.is_asleep:
+            break
+    assert number > 5, number
+"""
+)
+
+
+@pytest.mark.parametrize("kind", ["any", "all", "idle"])
+def test_a_signal_handler_ends_a_wait_of_its_thread(run_script, kind):
+    """O3: at every call of ours. It signals what the wait is for, which is put off to a moment that
+    comes before the thread sleeps for it."""
+    assert_quiet(run_script(AWAITED, arguments=(kind,)))
+
+
 PUT_OFF = (
     WORLD
     + """

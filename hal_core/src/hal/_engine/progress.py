@@ -16,6 +16,9 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
+from itertools import islice, repeat
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from hal._base import speedups, sync
@@ -247,6 +250,8 @@ def drain(step: CallStep, budget: int = BUDGET) -> None:  # noqa: PLR0912 - a br
                 function(first, second, work)
         elif kind == TELL:
             item[0].tell(step)
+        elif kind == LATER:
+            step.later.append(item)
         # GARBAGE is for the end, and DROP is dropped with the list.
         position += 1
     if rest:
@@ -325,7 +330,8 @@ class _Progress:
         """Start over, without a thread."""
         self._starting = sync.Lock()
         self._bell: sync.Doorbell | None = None
-        self._inbox: deque[tuple[int, Any]] = deque()
+        # What to do, and the number of the thread that hands it over
+        self._inbox: deque[tuple[tuple[int, Any], int]] = deque()
         self._watched: dict[StreamQueue, None] = {}
 
     def start(self) -> None:
@@ -358,12 +364,12 @@ class _Progress:
 
     def post(self, work: Work) -> None:
         """Hand work to the thread; never blocks. No lock held."""
-        self._inbox.extend(work)
+        self._inbox.extend(zip(work, repeat(sync.get_ident()), strict=False))
         self.wake()
 
     def note(self, later: Later) -> None:
         """Hand a call to the thread, which runs: appends and posts only, and takes no lock."""
-        self._inbox.append((LATER, later))
+        self._inbox.append(((LATER, later), sync.get_ident()))
         if self._bell is not None:
             self._bell.ring()
 
@@ -382,15 +388,13 @@ class _Progress:
         inbox, watched = self._inbox, self._watched
         self._mend(step, was_rung=was_rung)
         # Small steps, so that a flood does not delay watched queues.
-        count = min(len(inbox), BUDGET)
-        for _ in range(count):
-            kind, item = inbox.popleft()
-            if kind == WATCH:
-                watched[item] = None
-            elif kind == LATER:
-                step.later.append(item)
+        taken: Work = []
+        self._take(BUDGET, taken)
+        for entry in taken:
+            if entry[0] == WATCH:
+                watched[entry[1]] = None
             else:
-                step.work.append((kind, item))
+                step.work.append(entry)
         drain(step)
         pause = NET_SECONDS
         for queue in list(watched):
@@ -405,6 +409,20 @@ class _Progress:
         if inbox:
             bell.ring()
         return pause
+
+    def take_back(self, step: CallStep) -> bool:
+        """Take the next of the inbox if this thread has handed it over; return whether it has."""
+        inbox = self._inbox
+        if not inbox or inbox[0][0][0] == WATCH or inbox[0][1] != sync.get_ident():
+            return False
+        # If the progress thread is faster, this takes what comes next, whoever has put that there.
+        self._take(1, step.work)
+        return True
+
+    def _take(self, count: int, into: Work) -> None:
+        """Take up to so many entries of the inbox; in one call of C, so an interrupt loses none."""
+        with suppress(IndexError):
+            into.extend(map(itemgetter(0), islice(iter(self._inbox.popleft, None), count)))
 
     def _mend(self, step: CallStep, *, was_rung: bool) -> None:
         """Repair broken steps; without news, look at all steps."""
@@ -452,6 +470,17 @@ def put_last(function: Callable[[CallStep, _A, _B], object], first: _A, second: 
     what the call is for has started it.
     """
     _progress.note(Later(function, first, second))
+
+
+def resume(step: CallStep, _: None, __: None) -> bool:
+    """Do some of what this thread has put off; return whether there was any.
+
+    For a thread that is about to sleep, maybe for that. It takes back what it has handed to the
+    progress thread, because two threads that issue would take the interpreter lock from each other;
+    but nothing of others, whose devices must not hold it up (Q1).
+    """
+    steps.take_later(step)
+    return _progress.take_back(step) or bool(step.later)
 
 
 def put_behind(function: Callable[[CallStep, _A, _B], object], first: _A, second: _B) -> bool:

@@ -148,6 +148,19 @@ def interrupted() -> CallStep | None:
     return None
 
 
+def take_later(step: CallStep) -> None:
+    """Have the innermost step make the calls that were put off to the others of this thread.
+
+    Those last as long as it does, and it is about to wait, maybe for what such a call signals.
+    """
+    outer = _steps.get(sync.get_ident())
+    while outer is not None and outer is not step:
+        # Added here before they are cleared there: an interrupt between repeats a call, harmlessly
+        step.later += outer.later
+        outer.later = []
+        outer = outer.inner
+
+
 def is_mine(step: CallStep | None) -> bool:
     """Return whether a step is one of this thread's, which a call inside of it asks."""
     mine = _steps.get(sync.get_ident())

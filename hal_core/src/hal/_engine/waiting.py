@@ -271,6 +271,8 @@ class HostWaiter:
         is_late = False
         step.waiter = self  # the next call has it leave, if this breaks off
         while True:
+            if not is_late:
+                self._resume(step)
             may_sleep = not is_late and self._remaining() > 0
             turn = self._turn(step, to_check, may_sleep)
             is_over = False
@@ -298,6 +300,17 @@ class HostWaiter:
                 progress.drain(step)
         self.leave()
         step.waiter = None
+
+    def _resume(self, step: CallStep) -> None:
+        """Do what this thread has handed over.
+
+        Before it registers: what it finds recorded then has the driver wake it, else the progress
+        thread has to.
+        """
+        step.calm = True
+        while self._remaining() > 0 and progress.act(progress.resume, None, None):
+            pass
+        step.calm = False
 
     def _remaining(self) -> float:
         """Return how many seconds are left."""
@@ -439,8 +452,9 @@ class HostWaiter:
             asked = self._arm(bell, step) if self._ends else []
             if asked:
                 left = min(left, NET_SECONDS)
-            step.calm = True
-            bell.wait(left)
+            step.calm = True  # from now on a signal handler's calls are made at once
+            if not progress.act(progress.resume, None, None):
+                bell.wait(left)
             step.calm = False
             for operation in asked:
                 if not operation._retired:
