@@ -3,6 +3,7 @@
 import gc
 import mmap
 import sys
+import threading
 import weakref
 
 import numpy as np
@@ -10,7 +11,13 @@ import pytest
 from core_harness import LIMIT
 
 import hal
-from hal.errors import HalError, InvalidArgumentError, OperationError, OutOfMemoryError
+from hal.errors import (
+    ClosedError,
+    HalError,
+    InvalidArgumentError,
+    OperationError,
+    OutOfMemoryError,
+)
 from hal.flow import Flow, virtual_devices
 from hal.flow.host_arrays import HeldArray, ReadsInFlight, _held
 
@@ -325,6 +332,54 @@ def test_closing_a_flow_leaves_what_it_was_given_going_on(device, gate):
     done.wait(LIMIT)
     assert array.flags.writeable
     assert (buffer.raw.numpy(wait=buffer.written, timeout=LIMIT) == 1).all()
+
+
+class Watched:
+    """A lock that says when a thread is about to take it."""
+
+    def __init__(self, lock):
+        self.lock, self.reached = lock, threading.Event()
+
+    def __enter__(self):
+        self.reached.set()
+        self.lock.acquire()
+
+    def __exit__(self, *_):
+        self.lock.release()
+
+
+def test_a_flow_may_be_closed_while_another_thread_writes(device, second_device, gate):
+    """The write goes on, or finds the flow closed."""
+    flow, raised = Flow(device, second_device), []
+    ones = np.ones(1000, np.uint8)
+    first, second = flow.allocate(1000), flow.allocate(1000, device=second_device)
+    flow.write(first, ones, hold=True, wait=gate.at(1))
+    flow._lock = watched = Watched(flow._lock)
+
+    def run(function):
+        try:
+            function()
+        except Exception as error:  # noqa: BLE001 - whatever it is fails the test
+            raised.append(type(error))
+
+    def write():
+        run(lambda: flow.write(second, ones[:500], hold=True))
+
+    writer = threading.Thread(target=write)
+    closer = threading.Thread(target=run, args=(lambda: flow.close(LIMIT),))
+    with watched.lock:
+        writer.start()
+        assert watched.reached.wait(LIMIT)
+        watched.reached.clear()
+        closer.start()
+        # Where closing takes no lock it has begun by now, and waits for the first array.
+        assert watched.reached.wait(0.2) or flow.closed
+    writer.join(LIMIT)
+    gate.signal(1)
+    closer.join(LIMIT)
+    assert raised in ([], [ClosedError])
+    flow.wait_idle(LIMIT)
+    assert ones.flags.writeable
 
 
 def test_an_array_is_held_where_no_memory_for_a_copy_is_left(gate):

@@ -175,12 +175,11 @@ class CommandBuffer(Recorder, Collectives["Buffer | Slot", None]):
     def alloca(self, size: SupportsIndex, *, dtype: DTypeLike = np.uint8) -> Slot:
         """Return `size` bytes of device memory that live within the recording.
 
-        The temporary is used like a slot, and never bound. Each execution reserves one
-        block for all temporaries when it is issued, as `Queue.alloca` does, and
-        gives it back after its last command. The content is undefined at first. It ends
-        with `dealloca`, or with the recording. An execution raises
-        `OutOfMemoryError` if all temporaries together need more than the
-        device or the ``memory_limit`` has.
+        The temporary is used like a slot, and never bound. Its content is undefined at first.
+        It ends with `dealloca`, or with the recording. Each execution reserves the memory of all
+        temporaries when it is issued, all of it or none, as `Queue.alloca` does, and gives it
+        back after its last command. It raises `OutOfMemoryError` if they need more together
+        than the device or the ``memory_limit`` has.
         """
         self._recording()
         length, _, element, _ = check_allocation(size, dtype, MemoryType.DEVICE, "alloca")

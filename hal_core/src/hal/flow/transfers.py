@@ -332,8 +332,10 @@ class Transfers(Scheduler):
     def _close_keepers(self, seconds: float) -> None:
         """Free the queues that follow transfers; wait so long until held arrays are given back."""
         deadline = time.monotonic() + seconds
-        self._closed = True
-        for queue in self._keepers.values():
+        with self._lock:  # so that no write of another thread makes one that is not closed
+            self._closed = True
+            keepers = [*self._keepers.values()]
+        for queue in keepers:
             if queue.device.closed:
                 continue
             # Work that still goes on ends in its queue, which its device closes.
@@ -405,10 +407,12 @@ class Transfers(Scheduler):
         )
 
     def _keeper(self, device: hal.Device) -> hal.Queue:
-        self.check_open()
         with self._lock:
+            self.check_open()
             queue = self._keepers.get(device)
             if queue is None:
+                # Unordered: in an ordered queue a write would end only after all writes before it,
+                # also after those that still wait for something.
                 queue = self._keepers[device] = device.create_queue(name="flow", ordered=False)
         return queue
 
@@ -529,6 +533,8 @@ def _end_with(transfer: hal.Submission, held: HeldArray, keeper: hal.Queue) -> h
         finally:
             given_back.signal(1)
 
+    # The callback, and not the call, gives the array back: closing the device cancels the call,
+    # and the array would stay read-only for good. A callback comes whatever becomes of the work.
     (timepoint,) = hal.Fence(transfer)
     timepoint.semaphore.on_reached(timepoint.value, give_back)
     return keeper.call(held.verify, transfer, wait=given_back.at(1))
