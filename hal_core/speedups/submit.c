@@ -40,7 +40,8 @@ static bool prepare(struct issue *self, PyObject *kind, PyObject *resources, con
 }
 
 /* Return whether the native call of an operation may let the interpreter lock go: no Python object and
- * no other lock goes with it. */
+ * no other lock goes with it. Work of a flow keeps it: a thread that looked now what its own work comes
+ * after would miss this one, whose uses are noted behind the call. */
 static bool may_let_go(const struct native_call *call, const struct order *order, const struct effect *effect) {
   if (effect->lock || order->uses) return false;
   return call->kind != CALL_REBOUND && call->kind != CALL_ALLOCATE && call->kind != CALL_FREE;

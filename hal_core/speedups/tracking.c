@@ -3,7 +3,10 @@
  *
  * A flow's lock makes finding the waits, submitting and noting the uses one step. Here the timeline lock
  * does, if nobody has the flow's: `add_waits` finds the waits before it is taken, and `are_current`
- * looks whether anything has changed. */
+ * looks whether anything has changed. To take the flow's lock, too, was two thirds of what tracking cost.
+ *
+ * Readers are a tuple, which is replaced and never changed: the same tuple and the same writer tell that
+ * nothing has changed, and the waits need not be found again under the lock. */
 #include "tracking.h"
 
 #include "issue.h"

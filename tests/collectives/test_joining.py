@@ -1,6 +1,7 @@
 """Groups by what launched the ranks, by what is given, and by providers that are plugins (G4)."""
 
 import gc
+import signal
 import threading
 import weakref
 from importlib import metadata
@@ -149,6 +150,30 @@ def test_a_rank_comes_once_g4(device):
         "InvalidArgumentError",
         "RendezvousError",
     ]
+
+
+def test_a_join_that_a_ctrl_c_ended_can_be_made_again_g4(device):
+    main = threading.main_thread().ident
+    timer = threading.Timer(0.2, signal.pthread_kill, (main, signal.SIGINT))
+    timer.start()
+    with pytest.raises(KeyboardInterrupt):
+        hal.collectives.join(device, rank=0, size=2, rendezvous="again", timeout=LIMIT)
+    timer.join()
+    joined = []
+
+    def join(place, rank):
+        joined.append(
+            hal.collectives.join(place, rank=rank, size=2, rendezvous="again", timeout=LIMIT)
+        )
+
+    with hal.create_device("cpu") as second:
+        other = threading.Thread(target=join, args=(second, 1))
+        other.start()
+        join(device, 0)
+        other.join(LIMIT)
+        assert sorted(each.rank for each in joined) == [0, 1]
+        for each in joined:
+            each.close()
 
 
 class Entry:

@@ -69,7 +69,7 @@ class Pool:
             while True:  # a condition here would be compiled without the exit of the `with`
                 if not self._idle:
                     break
-                gate = self._idle[-1]
+                gate = self._idle[-1]  # not the first: with turns none would be idle for long
                 if gate.locked():
                     gate.release()  # and removed after: a Ctrl-C between loses no thread
                     self._idle.pop()

@@ -7,7 +7,6 @@ rank has come, whose thread does the work of all.
 from __future__ import annotations
 
 import threading
-import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, TypeAlias
@@ -284,27 +283,27 @@ def _meet(
     key: object, rank: int, ranks: Sequence[int], brings: object, timeout: float, name: str
 ) -> dict[int, Any]:
     """Bring something, and return what each rank has brought; blocks until all have come."""
-    deadline = time.monotonic() + timeout
     with _changed:
         brought = _tables.setdefault(key, {})
         if rank in brought:
             message = f"rank {rank} of {name} is taken: another thread has joined with it"
             raise InvalidArgumentError(message)
-        brought[rank] = brings
-        if len(brought) == len(ranks):
-            del _tables[key]
+        try:
+            brought[rank] = brings
             _changed.notify_all()
-            return brought
-        while len(brought) < len(ranks):
-            left = deadline - time.monotonic()
-            if left <= 0:
-                missing = sorted(set(ranks) - brought.keys())
-                del brought[rank]
-                if not brought:
-                    _tables.pop(key, None)
-                raise not_all_came(name, rank, missing, timeout)
-            _changed.wait(left)
-        return brought
+            _changed.wait_for(lambda: len(brought) >= len(ranks), timeout)
+        finally:
+            have_come = len(brought) >= len(ranks)
+            if not have_come:
+                # After a Ctrl-C, too: else the others would meet a rank that has gone, and it
+                # could not come again. Once all have come they have its part already.
+                brought.pop(rank, None)
+            if (have_come or not brought) and _tables.get(key) is brought:
+                del _tables[key]
+        if have_come:
+            return dict(brought)
+        missing = sorted(set(ranks) - {rank} - brought.keys())
+    raise not_all_came(name, rank, missing, timeout)
 
 
 def join_all(devices: Sequence[Any], name: str) -> list[NativeGroup]:

@@ -417,8 +417,9 @@ class Group(Participant):
         with self.lock:
             broken = self._broken = self._broken or error
             flights = [*self._flights]
-        memory = [flight.memory() for flight in flights]
+        memory = [flight.memory() for flight in flights]  # before they fail, which drops it
         if not self._is_aborted:
+            # Once an operation has failed its buffer may be used again, where no peer may write.
             self._native.stop(broken)
         # Before `abort`: what that ends on a stream would count as done.
         for flight in flights:
@@ -499,6 +500,8 @@ class Group(Participant):
                     return
                 flights = [*self._flights]
             deadline = time.monotonic() + seconds
+            # The last one first: one that stood behind a cancelled one would be issued, and fail
+            # because it is not its turn, instead of being cancelled.
             for flight in reversed(flights):
                 flight.submission.cancel()
             for flight in flights:
