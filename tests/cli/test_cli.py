@@ -8,6 +8,7 @@ import subprocess
 import sys
 
 import pytest
+from child_processes import run_command
 
 pytest.importorskip("typer", reason="the cli extra is not installed")
 pytest.importorskip("rich", reason="the cli extra is not installed")
@@ -30,13 +31,7 @@ def _plain_terminal(monkeypatch):
 
 
 def hal_process(code: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-c", code],
-        capture_output=True,
-        text=True,
-        timeout=TIME_LIMIT,
-        check=False,
-    )
+    return run_command([sys.executable, "-c", code])
 
 
 def info(**changes: object) -> DeviceInfo:

@@ -2,28 +2,20 @@
 
 import json
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+from child_processes import output_of
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 MPIEXEC = shutil.which("mpiexec", path=str(Path(sys.executable).parent))
-LIMIT = 120
-
-
-def run(*command):
-    done = subprocess.run(
-        [*map(str, command)], capture_output=True, text=True, timeout=LIMIT, check=False
-    )
-    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
-    return done.stdout
 
 
 def train(*launcher, options=()):
-    (line,) = run(*launcher, sys.executable, EXAMPLES / "data_parallel.py", *options).splitlines()
+    command = [*launcher, sys.executable, EXAMPLES / "data_parallel.py", *options]
+    (line,) = output_of(command, timeout=120).splitlines()
     return json.loads(line)
 
 
@@ -53,7 +45,7 @@ def test_training_by_mpiexec_g2(alone, ranks):
 
 def test_a_layer_over_ranks_of_mpiexec_g2():
     assert MPIEXEC, "no mpiexec beside the interpreter: pip install mpich mpi4py"
-    found = run(MPIEXEC, "-n", 2, sys.executable, EXAMPLES / "tensor_parallel.py")
+    found = output_of([MPIEXEC, "-n", 2, sys.executable, EXAMPLES / "tensor_parallel.py"])
     assert sorted(line[:20] for line in found.splitlines()) == [
         "rank 0 of 2 (mpi): o",
         "rank 1 of 2 (mpi): o",

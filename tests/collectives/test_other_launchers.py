@@ -3,15 +3,14 @@
 import importlib.util
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+from child_processes import output_of
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
-LIMIT = 240
 PLACES = """
 import hal, hal.collectives, json, pathlib, sys
 place = hal.collectives.find_place()
@@ -50,16 +49,8 @@ print(json.dumps([ray.get(actor.train.remote(sys.argv[1], count)) for count in (
 
 def run(home, *command):
     """Run a program, in a home of its own for what Ray leaves there; return what it has printed."""
-    done = subprocess.run(
-        [sys.executable, *map(str, command)],
-        env=os.environ | {"HOME": str(home), "RAY_USAGE_STATS_ENABLED": "0"},
-        capture_output=True,
-        text=True,
-        timeout=LIMIT,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
-    return done.stdout
+    environment = os.environ | {"HOME": str(home), "RAY_USAGE_STATS_ENABLED": "0"}
+    return output_of([sys.executable, *command], env=environment)
 
 
 def needs(module):

@@ -3,9 +3,10 @@
 import json
 import os
 import re
-import subprocess
 import textwrap
 from pathlib import Path
+
+from child_processes import run_command
 
 from hal_conformance.child import command, environment
 from hal_conformance.report import STATUSES, VERDICTS
@@ -14,7 +15,6 @@ __all__ = ["ROOT", "SUITE", "Installed", "check_report", "statuses"]
 
 ROOT = Path(__file__).parents[2]
 SUITE = ROOT / "conformance" / "src" / "hal_conformance" / "suite"
-TIME_LIMIT = 300
 
 KEYS = {
     "schema": int,
@@ -70,15 +70,8 @@ class Installed:
         options = [*(str(SUITE / test) for test in tests), "--hal-report", str(report)]
         if backend is not None:
             options += ["--hal-backend", backend]
-        done = subprocess.run(
-            command([*options, *arguments], self.folder),
-            env=self.environment(),
-            cwd=cwd,
-            capture_output=True,
-            text=True,
-            timeout=TIME_LIMIT,
-            check=False,
-        )
+        words = command([*options, *arguments], self.folder)
+        done = run_command(words, env=self.environment(), cwd=cwd)
         written = json.loads(report.read_text()) if report.exists() else None
         return done, written
 

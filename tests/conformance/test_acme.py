@@ -3,9 +3,9 @@
 import importlib.util
 import json
 import os
-import subprocess
 
 import pytest
+from child_processes import run_command
 
 pytest.importorskip("typer", reason="the cli extra is not installed")
 pytest.importorskip("rich", reason="the cli extra is not installed")
@@ -14,9 +14,6 @@ if importlib.util.find_spec("hatchling") is None or importlib.util.find_spec("pi
     pytest.skip("wheels are built with hatchling and pip", allow_module_level=True)
 
 from wheelhouse import PLUGINS, ROOT, build_wheels, create_environment
-
-TIME_LIMIT = 300
-"""Seconds for the whole suite; it takes an eighth of that."""
 
 
 @pytest.fixture(scope="module")
@@ -34,15 +31,8 @@ def fresh(tmp_path_factory):
 
 def run(programs, *arguments, cwd):
     hidden = {"FORCE_COLOR", "GITHUB_ACTIONS", "PY_COLORS", "PYTHONPATH", "PYTHONHOME"}
-    return subprocess.run(
-        [programs / "hal", *arguments],
-        cwd=cwd,
-        env={key: value for key, value in os.environ.items() if key not in hidden},
-        capture_output=True,
-        text=True,
-        timeout=TIME_LIMIT,
-        check=False,
-    )
+    rest = {key: value for key, value in os.environ.items() if key not in hidden}
+    return run_command([programs / "hal", *arguments], cwd=cwd, env=rest)
 
 
 def test_the_environment_holds_the_plugin_alone(fresh, tmp_path):

@@ -2,11 +2,11 @@
 
 import ctypes
 import os
-import subprocess
 import sys
 
 import numpy as np
 import pytest
+from child_processes import run_command
 from native_graphs import Graphs
 
 from hal._base.sync import Doorbell
@@ -15,8 +15,6 @@ from hal._programs.type_table import type_table
 from hal.native import CompileRequest, MemoryType
 from hal_cpu.compiler import CpuCompiler
 from hal_cpu.driver import CpuDriver
-
-TIME_LIMIT = 300.0
 
 
 class Gate:
@@ -177,14 +175,8 @@ def python():
     """Run a program in a fresh interpreter; returns the completed process, output as text."""
 
     def run(program, **environment):
-        return subprocess.run(
-            [sys.executable, "-X", "faulthandler", "-c", program],
-            env={**os.environ, **environment},
-            capture_output=True,
-            text=True,
-            timeout=TIME_LIMIT,
-            check=False,
-        )
+        command = [sys.executable, "-X", "faulthandler", "-c", program]
+        return run_command(command, env={**os.environ, **environment})
 
     return run
 

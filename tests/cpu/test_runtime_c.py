@@ -1,11 +1,11 @@
 """Run the C tests of the runtime, plain and under the sanitizers."""
 
 import shutil
-import subprocess
 from importlib import resources
 from pathlib import Path
 
 import pytest
+from child_processes import output_of, run_command
 
 FLAGS = {
     "plain": ["-O2"],
@@ -23,21 +23,10 @@ def test_runtime(mode, tmp_path):
     base = [compiler, "-std=gnu11", "-pthread", *FLAGS[mode]]
     probe = tmp_path / "probe.c"
     probe.write_text("int main(void) { return 0; }\n")
-    if subprocess.run([*base, probe, "-o", tmp_path / "probe"], check=False).returncode != 0:
+    if run_command([*base, probe, "-o", tmp_path / "probe"]).returncode != 0:
         pytest.skip(f"gcc has no library for {' '.join(FLAGS[mode])}")
     program = tmp_path / "runtime_test"
-    subprocess.run(
-        [
-            *base,
-            "-Wall",
-            "-Wextra",
-            "-Werror",
-            f"-I{resources.files('hal_cpu')}",
-            Path(__file__).with_name("runtime_test.c"),
-            "-o",
-            program,
-        ],
-        check=True,
-    )
-    result = subprocess.run([program], capture_output=True, text=True, timeout=300, check=False)
+    base += ["-Wall", "-Wextra", "-Werror", f"-I{resources.files('hal_cpu')}"]
+    output_of([*base, Path(__file__).with_name("runtime_test.c"), "-o", program])
+    result = run_command([program])
     assert (result.returncode, result.stdout, result.stderr) == (0, "done\n", "")

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from child_processes import output_of
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
@@ -16,15 +16,10 @@ RUN_ELSEWHERE = {
     "training",  # test_training.py runs it, and looks at what it writes
     "triton_launch",  # on a GPU, by hand
 }
-TIME_LIMIT = 300
 
 
-def run(*command: str) -> str:
-    result = subprocess.run(
-        [sys.executable, *command], capture_output=True, text=True, timeout=TIME_LIMIT, check=False
-    )
-    assert result.returncode == 0, result.stdout + result.stderr
-    return result.stdout
+def run(*command: object) -> str:
+    return output_of([sys.executable, *command])
 
 
 def test_there_are_examples():

@@ -1,12 +1,12 @@
 """The training on several devices: as on one, as numpy says, and good enough."""
 
 import re
-import subprocess
 import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+from child_processes import output_of, run_command
 
 pytest.importorskip("sklearn", reason="the demo extra is not installed")
 
@@ -142,28 +142,15 @@ def test_the_pictures_show_every_queue_that_worked(digits, devices):
 
 
 def test_the_example_writes_both_pictures(tmp_path):
-    arguments = ["--virtual", "2", "--mode", "copy", "-o", str(tmp_path / "new")]
-    done = subprocess.run(
-        [sys.executable, str(EXAMPLE), *arguments],
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "2 virtual devices: 9" in done.stdout
+    arguments = ["--virtual", "2", "--mode", "copy", "-o", tmp_path / "new"]
+    assert "2 virtual devices: 9" in output_of([sys.executable, EXAMPLE, *arguments])
     for name in ("training-loss.png", "training-timeline.png"):
         with Image.open(tmp_path / "new" / name) as image:
             assert image.size[0] == 1800
 
 
 def test_an_example_that_learns_too_little_ends_in_a_sentence(tmp_path):
-    done = subprocess.run(
-        [sys.executable, str(EXAMPLE), "--virtual", "1", "--epochs", "1", "-o", str(tmp_path)],
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
+    arguments = ["--virtual", "1", "--epochs", "1", "-o", tmp_path]
+    done = run_command([sys.executable, EXAMPLE, *arguments])
     assert done.returncode == 1
     assert re.fullmatch(r"training: \d\d\.\d % of the held-out digits are right, .*\n", done.stderr)

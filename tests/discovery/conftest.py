@@ -1,7 +1,6 @@
 """Provide plugins in two ways: made up in this process, and installed from real wheels."""
 
 import json
-import subprocess
 import sys
 import types
 import zipfile
@@ -10,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pluggy
 import pytest
+from child_processes import output_of
 from wheelhouse import PLUGINS, ROOT, build_wheels
 
 from hal._backends.installed import announced
@@ -140,9 +140,7 @@ class Environment:
         ending = "\nprint(json.dumps(result))"
         # Without site, the packages of this interpreter are out of sight, and so are its plugins.
         command = [sys.executable, "-I", "-S", "-c", prelude + code + ending]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
-        assert done.returncode == 0, done.stderr
-        return json.loads(done.stdout)
+        return json.loads(output_of(command))
 
 
 @pytest.fixture(scope="session")

@@ -2,12 +2,12 @@
 
 import importlib
 import json
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 import suite_runs
+from child_processes import output_of
 
 pytest.importorskip("sklearn", reason="the demo extra is not installed")
 
@@ -28,18 +28,9 @@ BINDINGS = {"cuda": "cuda.bindings", "hip": "rocm.bindings"}
 def test_every_part_passes(tmp_path, backend):
     if backend in BINDINGS:
         pytest.importorskip(BINDINGS[backend], reason="the backend's bindings are not installed")
-    done = subprocess.run(
-        [
-            *(sys.executable, str(FOLDER / "multi_gpu.py"), "--backend", backend, "--quick"),
-            *("--json", str(tmp_path / "found.json"), "--picture", str(tmp_path / "found.png")),
-        ],
-        env=suite_runs.environment(backend) if backend in BINDINGS else None,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
+    command = [sys.executable, FOLDER / "multi_gpu.py", "--backend", backend, "--quick"]
+    command += ["--json", tmp_path / "found.json", "--picture", tmp_path / "found.png"]
+    output_of(command, env=suite_runs.environment(backend) if backend in BINDINGS else None)
     found = json.loads((tmp_path / "found.json").read_text(encoding="utf-8"))
     assert found["passed"]
     assert found["machine"]["virtual"] == (backend == "cpu")

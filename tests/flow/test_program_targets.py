@@ -1,7 +1,6 @@
 """Programs for several targets, of several sources, and for other backends."""
 
 import os
-import subprocess
 import sys
 import textwrap
 import threading
@@ -9,7 +8,7 @@ import threading
 import gpusim
 import numpy as np
 import pytest
-from child_processes import run_alone
+from child_processes import run_alone, run_command
 from core_harness import LIMIT
 from program_harness import PART, PARTS, SIGNATURES, SOURCE, scaled
 
@@ -280,19 +279,13 @@ def test_the_real_compiler_needs_no_driver(tmp_path):
         except hal.HalError as error:
             print(type(error).__name__, str(error).splitlines()[0])
     """
-    done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(script)],
-        cwd=tmp_path,
-        env={
-            "PATH": os.environ["PATH"],
-            "LD_LIBRARY_PATH": os.environ.get("LD_LIBRARY_PATH", ""),
-            "HAL_CACHE_DIR": str(tmp_path / "cache"),
-        },
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
+    environment = {
+        "PATH": os.environ["PATH"],
+        "LD_LIBRARY_PATH": os.environ.get("LD_LIBRARY_PATH", ""),
+        "HAL_CACHE_DIR": str(tmp_path / "cache"),
+    }
+    command = [sys.executable, "-c", textwrap.dedent(script)]
+    done = run_command(command, cwd=tmp_path, env=environment)
     if done.stderr.startswith("not here"):
         pytest.skip(
             "NVRTC or nvJitLink is not installed: pip install nvidia-cuda-nvrtc nvidia-nvjitlink"

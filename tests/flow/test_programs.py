@@ -5,12 +5,12 @@ import hashlib
 import json
 import os
 import pickle
-import subprocess
 import sys
 import textwrap
 import threading
 
 import pytest
+from child_processes import output_of
 from core_harness import LIMIT
 from program_harness import SIGNATURES, SOURCE, counted, scaled
 
@@ -180,16 +180,8 @@ def test_a_program_in_another_process_runs(program, tmp_path):
     print(y.numpy().tolist())
     """
     environment = {**os.environ, "HAL_CXX": "", "CXX": "", "HAL_CACHE_DIR": str(tmp_path / "cache")}
-    done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(script)],
-        cwd=tmp_path,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-    assert (done.returncode, done.stdout) == (0, "[3.0, 3.0, 3.0, 3.0]\n"), done.stderr
+    command = [sys.executable, "-c", textwrap.dedent(script)]
+    assert output_of(command, cwd=tmp_path, env=environment) == "[3.0, 3.0, 3.0, 3.0]\n"
 
 
 # Loading

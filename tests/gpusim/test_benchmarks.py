@@ -1,12 +1,12 @@
 """The benchmarks on gpusim: a table of two backends, and peaks beside the driver's pool."""
 
 import json
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 import suite_runs
+from child_processes import output_of, run_command
 
 for module in ("cuda.bindings", "rocm.bindings", "rich"):
     pytest.importorskip(module)
@@ -14,19 +14,12 @@ for module in ("cuda.bindings", "rocm.bindings", "rich"):
 HERE = Path(__file__).resolve().parent
 
 BENCHMARKS = HERE.parents[1] / "benchmarks"
-SECONDS = 300.0
 
 
 def run(*arguments, script="run.py"):
-    return subprocess.run(
-        [sys.executable, str(BENCHMARKS / script), *arguments],
-        # The raw bindings beside hal fill their streams, and wait for room.
-        env=suite_runs.environment("cuda", "hip", abort_on_blocked=0),
-        capture_output=True,
-        timeout=SECONDS,
-        check=False,
-        text=True,
-    )
+    # The raw bindings beside hal fill their streams, and wait for room.
+    environment = suite_runs.environment("cuda", "hip", abort_on_blocked=0)
+    return run_command([sys.executable, BENCHMARKS / script, *arguments], env=environment)
 
 
 def test_one_run_compares_two_backends(tmp_path):
@@ -135,12 +128,5 @@ print(*places)
 def test_a_gate_keeps_the_device_behind_and_lets_go_of_a_host_that_waits(tmp_path):
     (tmp_path / "gates.py").write_text(GATE)
     environment = suite_runs.environment("cuda") | {"PYTHONPATH": str(BENCHMARKS)}
-    done = subprocess.run(
-        [sys.executable, str(tmp_path / "gates.py")],
-        env=environment,
-        capture_output=True,
-        timeout=SECONDS,
-        check=False,
-        text=True,
-    )
-    assert done.stdout.split() == ["False", "False", "0", "1"], done.stdout + done.stderr
+    found = output_of([sys.executable, tmp_path / "gates.py"], env=environment)
+    assert found.split() == ["False", "False", "0", "1"]

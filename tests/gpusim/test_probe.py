@@ -1,13 +1,13 @@
 """The probe answers on gpusim as it did on a real device, but for what differences.md lists."""
 
 import json
-import subprocess
 import sys
 from pathlib import Path
 
 import compare
 import gpusim
 import pytest
+from child_processes import output_of
 
 HERE = Path(__file__).resolve().parent
 REAL = HERE / "h200.json"
@@ -19,14 +19,9 @@ pytest.importorskip("cuda.bindings", reason="pip install cuda-bindings")
 def ask(folder, *options):
     """Have gpusim answer questions. It is told not to abort where programs are wrong."""
     output = folder / "answers.json"
-    done = subprocess.run(
-        [sys.executable, str(HERE / "probe.py"), "--output", str(output), *PATIENT, *options],
-        env=gpusim.environment(strict=False, quiet=True, devices=2),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
+    command = [sys.executable, HERE / "probe.py", "--output", output, *PATIENT, *options]
+    environment = gpusim.environment(strict=False, quiet=True, devices=2)
+    output_of(command, env=environment, timeout=None)
     return json.loads(output.read_text(encoding="utf-8"))
 
 

@@ -3,12 +3,12 @@
 import importlib.util
 import json
 import shutil
-import subprocess
 import sys
 import uuid
 from pathlib import Path
 
 import pytest
+from child_processes import run_command
 
 from hal.errors import CollectiveError
 from hal_conformance.ranks import PROGRAMS
@@ -34,13 +34,7 @@ def engine(request, monkeypatch):
 def start(size, *command, options=()):
     """Run a program on so many ranks, and return how it ended."""
     assert MPIEXEC, "no mpiexec beside the interpreter: pip install mpich mpi4py"
-    return subprocess.run(
-        [MPIEXEC, *options, "-n", str(size), *map(str, command)],
-        capture_output=True,
-        text=True,
-        timeout=LIMIT,
-        check=False,
-    )
+    return run_command([MPIEXEC, *options, "-n", size, *command], timeout=LIMIT)
 
 
 def told(done, size):

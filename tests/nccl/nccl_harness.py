@@ -1,17 +1,16 @@
 """Build the fake library, and run programs on it over the software drivers."""
 
-import subprocess
 import sys
 from pathlib import Path
 
 import gpusim
+from child_processes import output_of
 
 HERE = Path(__file__).resolve().parent
 FACES = {
     "nccl": ("libcuda.so.1", "cuLaunchHostFunc", "HAL_NCCL_LIBRARY", "-DALL_TO_ALL"),
     "rccl": ("libamdhip64.so", "hipLaunchHostFunc", "HAL_RCCL_LIBRARY", "-UALL_TO_ALL"),
 }
-LIMIT = 120
 
 
 def build(folder, provider):
@@ -19,18 +18,11 @@ def build(folder, provider):
     driver, function, _, variant = FACES[provider]
     made = folder / f"lib{provider}.so"
     if not made.exists():
-        command = [
-            *gpusim.build.find_compiler(),
-            "-std=gnu11",
-            "-O1",
-            "-Wall",
-            "-Wextra",
-            "-Werror",
-        ]
-        command += ["-fPIC", "-shared", "-pthread", "-fvisibility=hidden"]
+        command = [*gpusim.build.find_compiler(), "-std=gnu11", "-O1"]
+        command += ["-Wall", "-Wextra", "-Werror", "-fPIC", "-shared", "-pthread"]
         command += [f'-DDRIVER="{driver}"', f'-DFUNCTION="{function}"', variant]
-        command += [str(HERE / "fake_nccl.c"), "-o", str(made), "-ldl"]
-        subprocess.run(command, check=True, capture_output=True, text=True)
+        command += ["-fvisibility=hidden", HERE / "fake_nccl.c", "-o", made, "-ldl"]
+        output_of(command)
     return made
 
 
@@ -48,13 +40,4 @@ def run_script(folder, provider, *command, speedups="0"):
         environment["ROCM_PATH"] = str(gpusim.rocm_folder())
     environment[FACES[provider][2]] = str(library)
     environment |= {"PYTHONFAULTHANDLER": "1", "HAL_SPEEDUPS": speedups}
-    done = subprocess.run(
-        [sys.executable, *map(str, command)],
-        capture_output=True,
-        text=True,
-        timeout=LIMIT,
-        env=environment,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
-    return done.stdout
+    return output_of([sys.executable, *command], env=environment, timeout=120)

@@ -3,12 +3,12 @@
 import importlib.util
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 
 import nccl_harness
 import pytest
+from child_processes import output_of
 
 from hal.errors import RendezvousError
 from hal.native_collectives import Join, Place
@@ -111,9 +111,7 @@ def test_ranks_meet_over_mpi_g4():
     """Those that are left, too; a rank that does not come is given up (G3)."""
     mpiexec = Path(sys.executable).parent / "mpiexec"
     command = [mpiexec, "-n", "3", sys.executable, "-c", MEETS_OVER_MPI]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-    assert done.returncode == 0, done.stderr[-3000:]
-    assert done.stdout.count("done") == 3
+    assert output_of(command, timeout=60).count("done") == 3
 
 
 def test_the_measurements_of_hardware_run(folder, tmp_path):

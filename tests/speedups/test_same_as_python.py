@@ -2,12 +2,12 @@
 
 import importlib.util
 import os
-import subprocess
 import sys
 from pathlib import Path
 
 import gpusim
 import pytest
+from child_processes import output_of
 
 PROGRAM = Path(__file__).with_name("random_calls.py")
 
@@ -17,16 +17,8 @@ pytestmark = pytest.mark.skipif(
 
 
 def lines(spec, seed, speedups, environment):
-    done = subprocess.run(
-        [sys.executable, str(PROGRAM), spec, str(seed)],
-        env=environment | {"HAL_SPEEDUPS": speedups},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout.splitlines()
+    variables = environment | {"HAL_SPEEDUPS": speedups}
+    return output_of([sys.executable, PROGRAM, spec, seed], env=variables).splitlines()
 
 
 @pytest.mark.parametrize("seed", range(1, 41))

@@ -2,12 +2,12 @@
 
 import importlib.util
 import os
-import subprocess
 import sys
 from pathlib import Path
 
 import gpusim
 import pytest
+from child_processes import output_of
 
 HERE = Path(__file__).parent
 WITHOUT_A_DEVICE = ["case_a_forked_child_has_a_lock_of_its_own"]
@@ -29,16 +29,9 @@ def names_in(file):
 def run(spec, file, environment, cases=None):
     """Run a file's cases in one process; what it prints last is the case that failed."""
     cases = cases or names_in(file)
-    done = subprocess.run(
-        [sys.executable, str(HERE / file), spec, *cases],
-        env=environment | {"HAL_SPEEDUPS": "require"},
-        capture_output=True,
-        text=True,
-        timeout=400,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout.split() == cases
+    variables = environment | {"HAL_SPEEDUPS": "require"}
+    done = output_of([sys.executable, HERE / file, spec, *cases], env=variables, timeout=400)
+    assert done.split() == cases
 
 
 ANYWHERE = [

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from child_processes import run_command
 
 import hal
 from hal.native import NativeDevice, NativeDriver
@@ -21,8 +22,6 @@ RULES = {
     "memory.md": [f"M{number}" for number in range(1, 4)],
     "command-buffers.md": [f"C{number}" for number in range(1, 5)],
 }
-LIMIT = 300
-"""Seconds that a page may take; the README's compiles a kernel."""
 
 _FENCE = re.compile(r"^```(?P<info>.*)\n(?P<code>(?:(?!```).*\n)*?)```$", re.MULTILINE)
 
@@ -45,14 +44,7 @@ def run(text: str, folder: Path) -> subprocess.CompletedProcess[str]:
     """Run a page's program in a process of its own."""
     script = folder / "page.py"
     script.write_text(program(text), encoding="utf-8")
-    return subprocess.run(
-        [sys.executable, "-W", "error", "-X", "faulthandler", str(script)],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=LIMIT,
-    )
+    return run_command([sys.executable, "-W", "error", "-X", "faulthandler", script], cwd=folder)
 
 
 def title(page: Path) -> str:

@@ -1,9 +1,10 @@
 """The run on a free-threaded Python says what it lacks, and does not pass silently."""
 
 import os
-import subprocess
 import sys
 from pathlib import Path
+
+from child_processes import run_command
 
 SCRIPT = Path(__file__).parents[1] / "free_threaded.py"
 
@@ -13,9 +14,7 @@ def run_without(tmp_path, **environment):
     names = ("HAL_FREE_THREADED", "PYENV_ROOT", "UV_PYTHON_INSTALL_DIR", "XDG_DATA_HOME")
     kept = {name: value for name, value in os.environ.items() if name not in names}
     given = kept | {"PATH": str(tmp_path), "HOME": str(tmp_path)} | environment
-    return subprocess.run(
-        [sys.executable, SCRIPT], env=given, capture_output=True, text=True, timeout=60, check=False
-    )
+    return run_command([sys.executable, SCRIPT], env=given)
 
 
 def test_a_missing_interpreter_is_told(tmp_path):

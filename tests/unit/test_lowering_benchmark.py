@@ -2,11 +2,11 @@
 
 import json
 import runpy
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from child_processes import output_of
 
 for module in ("rich", "click", "hal_cpu"):
     pytest.importorskip(module)
@@ -15,20 +15,10 @@ SCRIPT = Path(__file__).resolve().parents[2] / "benchmarks" / "lowering.py"
 COUNTS = [1, 2, 4, 10, 32, 100]
 
 
-def run(*arguments):
-    return subprocess.run(
-        [sys.executable, str(SCRIPT), *arguments],
-        capture_output=True,
-        timeout=300,
-        check=False,
-        text=True,
-    )
-
-
 def test_it_measures_a_device_c4(tmp_path):
     path = tmp_path / "found.json"
-    done = run("cpu", "--rounds", "2", "--seconds", "3", "--json", str(path))
-    assert done.returncode == 0, done.stderr
+    options = ["--rounds", "2", "--seconds", "3", "--json", path]
+    told = output_of([sys.executable, SCRIPT, "cpu", *options])
     record = json.loads(path.read_text())
     assert record["command"] == "python benchmarks/lowering.py cpu"
     assert record["graph_commands"]["backend"] == 2
@@ -38,8 +28,8 @@ def test_it_measures_a_device_c4(tmp_path):
         for what in ("submit", "first", "ended"):
             assert set(each[what]) == {"stream", "graph"}
             assert min(each[what].values()) > 0
-    assert "100 x dispatch" in done.stdout
-    assert "the backend says 2" in done.stdout
+    assert "100 x dispatch" in told
+    assert "the backend says 2" in told
 
 
 @pytest.mark.parametrize(

@@ -2,11 +2,11 @@
 
 import json
 import runpy
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from child_processes import output_of
 
 for module in ("rich", "click", "hal_cpu"):
     pytest.importorskip(module)
@@ -23,14 +23,8 @@ def temporaries():
 def test_it_measures_a_device_m3(tmp_path):
     path = tmp_path / "found.json"
     few = ("--scale", "1024", "--steps", "2", "--rounds", "1", "--seconds", "0.2")
-    done = subprocess.run(
-        [sys.executable, str(FOLDER / "peak_memory.py"), "cpu", *few, "--json", str(path)],
-        capture_output=True,
-        timeout=300,
-        check=False,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr
+    command = [sys.executable, FOLDER / "peak_memory.py", "cpu", *few, "--json", path]
+    told = output_of(command)
     record = json.loads(path.read_text())
     words = record["command"].split()
     assert words[:3] == ["python", "benchmarks/peak_memory.py", "cpu"]
@@ -49,7 +43,7 @@ def test_it_measures_a_device_m3(tmp_path):
         assert len(tenths) == 10
         for tenth in tenths:
             assert 0 <= tenth["fragmentation"]["hal"] < 1
-    assert "transformer, 3 queues" in done.stdout
+    assert "transformer, 3 queues" in told
 
 
 @pytest.mark.parametrize("queues", [1, 3])

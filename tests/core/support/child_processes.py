@@ -64,16 +64,24 @@ def run_pytest(arguments, variables, timeout=None):
         )
 
 
+def run_command(command, *, timeout=300.0, **options):
+    """Run a command to its end; what it says on either stream comes as text."""
+    words = [*map(str, command)]
+    return subprocess.run(
+        words, capture_output=True, text=True, timeout=timeout, check=False, **options
+    )
+
+
+def output_of(command, **options):
+    """Run a command that has to end well; return what it prints."""
+    done = run_command(command, **options)
+    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
+    return done.stdout
+
+
 def _run(path, arguments, timeout, variables):
     """Run a program, which can import hal and what the tests share as they do themselves."""
     shared = [each for each in sys.path if Path(each).is_relative_to(TESTS)]
     given = variables.get("PYTHONPATH") or os.environ.get("PYTHONPATH")
     variables["PYTHONPATH"] = os.pathsep.join([*filter(None, [given]), *shared])
-    return subprocess.run(
-        [sys.executable, str(path), *arguments],
-        capture_output=True,
-        text=True,
-        timeout=timeout,
-        check=False,
-        env=variables,
-    )
+    return run_command([sys.executable, path, *arguments], timeout=timeout, env=variables)
