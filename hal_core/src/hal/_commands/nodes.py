@@ -102,6 +102,8 @@ def fill(
     _check_sized(thing, size, "fill")
     start, length, pattern, width = check_fill(base, thing._size, thing._dtype, value, offset, size)
     start += base
+    if not length:
+        return []
     if width > NATIVE:
         unit = np.frombuffer(pattern.to_bytes(width, "little"), np.uint8)
         host = np.tile(unit, min(length, _BLOCK) // width)
