@@ -10,6 +10,7 @@ import pytest
 import hal
 from hal_conformance.bench import Bench
 from hal_conformance.session import BENCH, FAILED
+from hal_conformance.suite.command_buffers.recording import OPERANDS, Direct, Recorder
 from hal_conformance.suite.support import (
     LIMIT,
     Latch,
@@ -103,6 +104,21 @@ def make_queue(device: hal.Device) -> Iterator[MakeQueue]:
 def queue(make_queue: MakeQueue) -> hal.Queue:
     """An ordered queue."""
     return make_queue()
+
+
+@pytest.fixture(
+    params=[
+        pytest.param(None, id="queued"),
+        *(pytest.param((each, "stream"), id=f"{each}-stream") for each in OPERANDS),
+        *(
+            pytest.param((each, "graph"), id=f"{each}-graph", marks=pytest.mark.feature("graphs"))
+            for each in OPERANDS
+        ),
+    ]
+)
+def way(request: pytest.FixtureRequest, queue: hal.Queue) -> Direct | Recorder:
+    """A way to have commands run: in a queue, or in a recording of each kind and lowering."""
+    return Recorder(queue, *request.param) if request.param else Direct(queue)
 
 
 @pytest.fixture

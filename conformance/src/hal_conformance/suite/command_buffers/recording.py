@@ -1,4 +1,4 @@
-"""Shared by the tests of command buffers: ways to record, and to name buffers."""
+"""Ways to have commands run: submitted one by one, or recorded in each way, and executed."""
 
 from __future__ import annotations
 
@@ -8,13 +8,40 @@ from typing import Any, Final
 import hal
 from hal_conformance.suite.support import LIMIT
 
-__all__ = ["OPERANDS", "Recorder", "Target"]
+__all__ = ["OPERANDS", "Direct", "Recorder", "Target", "scale"]
 
 OPERANDS: Final = ("direct", "slots")
 """How a recording names its buffers: themselves, or slots that the execution binds (C3)."""
 
 Target = hal.Buffer | hal.Slot
 """What a command takes."""
+
+
+def scale(
+    to: hal.Queue | hal.CommandBuffer,
+    program: hal.Executable,
+    source: Target,
+    target: Target,
+    factor: int,
+    offset: int,
+    n: int = 4,
+    **lists: Any,  # noqa: ANN401 - as the queue's
+) -> Any:  # noqa: ANN401 - a queue's submission
+    """Dispatch ``target[i] = source[i] * factor + offset``, or record it."""
+    kernel, arguments = program["scale_and_offset"], (source, target, factor, offset, n)
+    return to.dispatch(kernel, grid=-(-n // 64), block=min(n, 64), args=arguments, **lists)
+
+
+class Direct:
+    """Submit commands one by one, where a `Recorder` records and executes them."""
+
+    def __init__(self, queue: hal.Queue) -> None:
+        self._queue = queue
+
+    def run(self, commands: Callable[..., object], *buffers: hal.Buffer) -> None:
+        """Call ``commands(queue, *buffers)``, and wait."""
+        commands(self._queue, *buffers)
+        self._queue.wait_idle(LIMIT)
 
 
 class Recorder:

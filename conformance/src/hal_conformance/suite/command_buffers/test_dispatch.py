@@ -8,65 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-import hal
 from hal.errors import ArgumentTypeError, HalError, InvalidArgumentError
-from hal_conformance.suite.command_buffers.recording import Target
+from hal_conformance.suite.command_buffers.recording import scale
 from hal_conformance.suite.support import LIMIT
 
 pytestmark = pytest.mark.feature("kernels")
 
 INPUT = np.array([1, 2, 3, 4], np.int32)
-
-
-def scale(
-    recording: hal.CommandBuffer,
-    program: hal.Executable,
-    source: Target,
-    target: Target,
-    factor: int,
-    offset: int,
-    n: int = 4,
-) -> None:
-    """Record ``target[i] = source[i] * factor + offset``."""
-    arguments = (source, target, factor, offset, n)
-    recording.dispatch(
-        program["scale_and_offset"], grid=-(-n // 64), block=min(n, 64), args=arguments
-    )
-
-
-def test_parts_of_buffers_c3(device, program, recorder):
-    """C3: elements [1, 3) of both: -9, 2.5, 2.5, -9 comes out."""
-    source = device.upload(np.full(4, -2.5, np.float32))
-    target = device.upload(np.full(4, -9, np.float32))
-
-    def commands(recording, source, target):
-        parts = source.subspan(4, 8), target.subspan(4, 8)
-        recording.dispatch(program["absolute"], grid=1, block=2, args=(*parts, 2))
-        recording.barrier()
-
-    recorder.run(commands, source, target)
-    assert target.numpy(timeout=LIMIT).tolist() == [-9, 2.5, 2.5, -9]
-
-
-def test_constants_c5(device, program, recorder):
-    """C5: four constants land in their order, by position and by name."""
-    buffers = [device.upload(np.zeros(4, np.int32)) for _ in range(2)]
-
-    def commands(recording, first, second):
-        kernel = program["write_constants"]
-        recording.dispatch(kernel, grid=1, block=1, args=(first, 11, 22, 33, 44))
-        names = {"d": 44, "a": 11, "output": second, "c": 33, "b": 22}
-        recording.dispatch(kernel, grid=1, block=1, args=names)
-
-    recorder.run(commands, *buffers)
-    assert all(each.numpy(timeout=LIMIT).tolist() == [11, 22, 33, 44] for each in buffers)
-
-
-def test_constants_and_buffers_c5(device, program, recorder):
-    """C5: recorded, [1, 2, 3, 4] times 3 plus 10 is [13, 16, 19, 22]."""
-    source, target = device.upload(INPUT), device.upload(np.zeros(4, np.int32))
-    recorder.run(lambda r, a, b: scale(r, program, a, b, 3, 10), source, target)
-    assert target.numpy(timeout=LIMIT).tolist() == [13, 16, 19, 22]
 
 
 def test_two_kernels_of_one_program_c1(device, program, recorder):
@@ -81,19 +29,6 @@ def test_two_kernels_of_one_program_c1(device, program, recorder):
     recorder.run(commands, source, negative, double)
     assert negative.numpy(timeout=LIMIT).tolist() == [-1, -2, -3, -4]
     assert double.numpy(timeout=LIMIT).tolist() == [2, 4, 6, 8]
-
-
-@pytest.mark.parametrize("grid", [32, 1024, (7, 5), (3, 4, 5), (1, 1, 8)], ids=str)
-def test_every_block_of_a_grid_runs_c1(device, program, recorder, grid):
-    """C1: each block of a recorded grid writes its own number, and no other is written."""
-    x, y, z = (*((grid,) if isinstance(grid, int) else grid), 1, 1)[:3]
-    out = device.upload(np.zeros(x * y * z + 8, np.uint32))
-
-    def commands(recording, out):
-        recording.dispatch(program["write_block_ids"], grid=grid, block=2, args=(out, x, y))
-
-    recorder.run(commands, out)
-    assert out.numpy(timeout=LIMIT).tolist() == [*range(1, x * y * z + 1), *[0] * 8]
 
 
 @pytest.mark.parametrize("grid", [0, (4, 0), (1, 1, 0)], ids=str)
@@ -264,19 +199,6 @@ def test_many_executions_count_c4(device, queue, program, lowering):
     assert counter.numpy(timeout=LIMIT)[0] == 40 * 5 * 3 * 2
 
 
-def test_dynamic_shared_memory_in_a_recording_c5(device, program, recorder):
-    """C5: the bytes of shared memory are those of the dispatch."""
-    source, target = device.upload(np.arange(64, dtype=np.int32)), device.allocate(4)
-
-    def commands(recording, source, target):
-        recording.dispatch(
-            program["sum_dynamic"], grid=1, block=64, shared_memory=256, args=(source, target, 64)
-        )
-
-    recorder.run(commands, source, target)
-    assert target.numpy(np.int32, timeout=LIMIT).tolist() == [2016]
-
-
 @pytest.mark.parametrize("says", ["the types", "reads", "writes"])
 def test_hazards_of_kernels_c2(device, program, recorder, says):
     """C2: with ``hazards="auto"`` kernels are ordered by what they read and write."""
@@ -315,13 +237,7 @@ def test_categories_take_dispatches_or_not_c1(device, program):
 
 BAD: dict[str, tuple[type[HalError], dict[str, Any]]] = {
     "no kernel": (ArgumentTypeError, {"kernel": "write_constants"}),
-    "too few arguments": (ArgumentTypeError, {"args": (1, 2, 3, 4)}),
-    "a number for a pointer": (ArgumentTypeError, {"args": (4096, 1, 2, 3, 4)}),
     "no block": (ArgumentTypeError, {"block": None}),
-    "a block of nothing": (InvalidArgumentError, {"block": 0}),
-    "a grid of four": (InvalidArgumentError, {"grid": (1, 1, 1, 1)}),
-    "a grid below zero": (InvalidArgumentError, {"grid": -1}),
-    "shared memory below zero": (InvalidArgumentError, {"shared_memory": -1}),
     "reads as text": (ArgumentTypeError, {"reads": "output"}),
     "reads of a constant": (InvalidArgumentError, {"reads": ["a"]}),
     "writes of nothing known": (InvalidArgumentError, {"writes": ["missing"]}),

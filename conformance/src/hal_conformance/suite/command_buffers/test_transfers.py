@@ -2,36 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
 
-from hal.errors import ArgumentTypeError, ClosedError, HalError, InvalidArgumentError
+from hal.errors import ClosedError, InvalidArgumentError
 from hal_conformance.suite.support import LIMIT, first_difference, pattern
 
-FILLS = [
-    # Bytes of the pattern, of the buffer, offset and length.
-    (1, 1, 0, 1),
-    (1, 5, 0, 5),
-    (1, 16, 0, 1),
-    (1, 16, 0, 3),
-    (1, 16, 0, 8),
-    (1, 16, 2, 8),
-    (2, 2, 0, 2),
-    (2, 16, 0, 8),
-    (2, 16, 0, 10),
-    (2, 16, 2, 8),
-    (4, 4, 0, 4),
-    (4, 20, 16, 4),
-    (4, 16, 0, 8),
-    (4, 16, 8, 8),
-    (8, 8, 0, 8),
-    (8, 40, 8, 24),
-    (8, 40, 4, 32),
-    (16, 16, 0, 16),
-    (16, 64, 4, 48),
-]
 CLASSES = [
     (1, 4, 1),
     (1, 31, 3),
@@ -56,33 +32,7 @@ CLASSES = [
     (16, 65536, 8),
     (16, 5 << 20, 0),
 ]
-VALUES = {
-    1: 0x07,
-    2: 0xAB23,
-    4: 0xAB23CD45,
-    8: 0x0102030405060708,
-    16: 0x1112131415161718191A1B1C1D1E1F20,
-}
-
-
-def filled(size: int, offset: int, length: int, width: int) -> bytes:
-    """Return zeros with the pattern of `width` bytes over a range."""
-    content = bytearray(size)
-    content[offset : offset + length] = VALUES[width].to_bytes(width, "little") * (length // width)
-    return bytes(content)
-
-
-@pytest.mark.parametrize(("width", "size", "offset", "length"), FILLS)
-def test_fill_patterns_c1(device, recorder, width, size, offset, length):
-    """C1: patterns of 1 to 16 bytes fill their range in little endian, and nothing else."""
-    buffer = device.upload(np.zeros(size, np.uint8))
-
-    def commands(recording, target):
-        value = VALUES[width].to_bytes(width, "little")
-        recording.fill(target.subspan(0, size), value, offset=offset, size=length)
-
-    recorder.run(commands, buffer)
-    assert buffer.numpy(timeout=LIMIT).tobytes() == filled(size, offset, length, width)
+UNITS = {width: bytes(range(101, 101 + width)) for width in (1, 2, 4, 8, 16)}
 
 
 def test_fill_classes_of_size_and_alignment_c1(device, recorder):
@@ -93,21 +43,13 @@ def test_fill_classes_of_size_and_alignment_c1(device, recorder):
         buffer = device.upload(np.zeros(size, np.uint8))
 
         def commands(recording, target, width=width, size=size, offset=offset, length=length):
-            value = VALUES[width].to_bytes(width, "little")
-            recording.fill(target.subspan(0, size), value, offset=offset, size=length)
+            recording.fill(target.subspan(0, size), UNITS[width], offset=offset, size=length)
 
         recorder.run(commands, buffer)
         found = buffer.numpy(timeout=LIMIT).tobytes()
-        where = first_difference(found, filled(size, offset, length, width))
-        assert where is None, (width, length, offset)
-
-
-@pytest.mark.parametrize("size", [1024, (1 << 20) + 1])
-def test_copy_of_a_whole_buffer_c1(device, recorder, size):
-    """C1: a copy without a range takes all: a few bytes, or a megabyte and an odd byte."""
-    source, target = device.upload(pattern(size)), device.upload(np.zeros(size, np.uint8))
-    recorder.run(lambda recording, *pair: recording.copy(*pair), source, target)
-    assert np.array_equal(target.numpy(timeout=LIMIT), pattern(size))
+        filled = UNITS[width] * (length // width)
+        expected = bytes(offset) + filled + bytes(size - offset - length)
+        assert first_difference(found, expected) is None, (width, length, offset)
 
 
 def test_copy_between_two_fills_c1(device, recorder):
@@ -123,29 +65,6 @@ def test_copy_between_two_fills_c1(device, recorder):
     recorder.run(commands, source, target)
     expected = bytes(8) + b"\x88" * 508 + bytes(508)
     assert target.numpy(timeout=LIMIT).tobytes() == expected
-
-
-@pytest.mark.parametrize("offsets", [(0, 0), (8, 8), (4, 4), (1, 2)], ids=str)
-def test_copy_classes_of_size_and_alignment_c1(device, recorder, offsets):
-    """C1: copies from 4 bytes to 64 KiB, aligned or not, in one recording; all else stays zero."""
-    begin, end = offsets
-    sizes = (4, 8, 16, 31, 32, 33, 64, 128, 256, 1 << 10, 4 << 10, 16 << 10, 64 << 10)
-    places = np.cumsum([0, *(size + 16 for size in sizes)]).tolist()
-    source = device.upload(pattern(places[-1] + 16))
-    target = device.upload(np.zeros(places[-1] + 16, np.uint8))
-
-    def commands(recording, source, target):
-        for size, place in zip(sizes, places, strict=False):
-            recording.copy(
-                source, target, source_offset=place + begin, target_offset=place + end, size=size
-            )
-
-    recorder.run(commands, source, target)
-    expected = np.zeros(places[-1] + 16, np.uint8)
-    for size, place in zip(sizes, places, strict=False):
-        taken = pattern(places[-1] + 16)[place + begin : place + begin + size]
-        expected[place + end : place + end + size] = taken
-    assert np.array_equal(target.numpy(timeout=LIMIT), expected)
 
 
 @pytest.mark.parametrize(
@@ -183,21 +102,6 @@ def test_update_takes_its_bytes_while_recording_c1(device, recorder):
         recorder.execute(recording, buffer).wait(LIMIT)
         assert np.array_equal(buffer.numpy(timeout=LIMIT), pattern(4096))
         recorder.run(lambda other, to: other.fill(to, 0), buffer)
-
-
-def test_fills_take_numbers_as_the_slots_type_c1(device, recorder):
-    """C1: a number is converted to the buffer's, or the slot's, dtype."""
-    for dtype in (np.float32, np.float64, np.complex128):
-        buffer = device.upload(np.zeros(8, dtype))
-        width = buffer.dtype.itemsize
-        recorder.run(
-            lambda recording, to, width=width: recording.fill(
-                to, 2.1, offset=2 * width, size=2 * width
-            ),
-            buffer,
-        )
-        expected = np.array([0, 0, 2.1, 2.1, 0, 0, 0, 0], dtype)
-        assert np.array_equal(buffer.numpy(timeout=LIMIT), expected)
 
 
 def test_five_hundred_fills_in_one_recording_c1(device, recorder):
@@ -239,59 +143,6 @@ def test_two_hundred_recordings_of_a_copy_c1(device, queue):
         if index % 20 == 0:
             assert (target.numpy(timeout=LIMIT) == index % 251).all()
     assert (target.numpy(timeout=LIMIT) == 199).all()
-
-
-BAD: dict[str, tuple[type[HalError], Any]] = {
-    "a fill beyond the end": (
-        InvalidArgumentError,
-        lambda r, a, _: r.fill(a, 1, offset=60, size=8),
-    ),
-    "a fill before the start": (InvalidArgumentError, lambda r, a, _: r.fill(a, 1, offset=-4)),
-    "a fill of half a pattern": (
-        InvalidArgumentError,
-        lambda r, a, _: r.fill(a.subspan(0, 64, dtype="<u4"), 1, size=6),
-    ),
-    "a fill at a wrong alignment": (
-        InvalidArgumentError,
-        lambda r, a, _: r.fill(a.subspan(0, 64, dtype="<u4"), 1, offset=2, size=4),
-    ),
-    "an update beyond the end": (InvalidArgumentError, lambda r, a, _: r.update(a, bytes(65))),
-    "an update of no bytes-like": (ArgumentTypeError, lambda r, a, _: r.update(a, 7)),
-    "a copy of too much": (InvalidArgumentError, lambda r, a, b: r.copy(a, b, size=65)),
-    "a copy to behind the end": (
-        InvalidArgumentError,
-        lambda r, a, b: r.copy(a, b, target_offset=33, size=32),
-    ),
-    "a copy onto itself, nearly": (
-        InvalidArgumentError,
-        lambda r, a, _: r.copy(a, a, target_offset=1, size=63),
-    ),
-    "a copy that overlaps": (
-        InvalidArgumentError,
-        lambda r, a, _: r.copy(a, a, source_offset=0, target_offset=16, size=32),
-    ),
-    "no buffer": (ArgumentTypeError, lambda r, _, __: r.fill(np.zeros(4), 1)),
-    "a name that is no text": (ArgumentTypeError, lambda r, a, _: r.fill(a, 1, name=7)),
-}
-
-
-@pytest.mark.parametrize("what", BAD)
-def test_bad_commands_are_refused_c1(device, recorder, what):
-    """C1: a command that is wrong raises while it is recorded, and the recording is as before."""
-    kind, wrong = BAD[what]
-    first, second = device.upload(pattern(64)), device.upload(np.zeros(64, np.uint8))
-
-    def commands(recording, source, target):
-        recording.copy(source, target, size=32)
-        with pytest.raises(kind):
-            wrong(recording, source, target)
-        assert len(recording) == 1
-        recording.fill(target, 9, offset=32)
-
-    recorder.run(commands, first, second)
-    expected = pattern(32).tobytes() + bytes([9]) * 32
-    assert second.numpy(timeout=LIMIT).tobytes() == expected
-    assert np.array_equal(first.numpy(timeout=LIMIT), pattern(64))
 
 
 def test_closed_buffers_are_refused_c1(device):

@@ -13,6 +13,7 @@ import pytest
 
 import hal
 from hal.errors import ArgumentTypeError, ClosedError, InvalidArgumentError
+from hal_conformance.suite.command_buffers.recording import scale
 from hal_conformance.suite.support import LIMIT, assert_fails, broken, in_threads
 
 pytestmark = pytest.mark.feature("kernels")
@@ -20,24 +21,10 @@ pytestmark = pytest.mark.feature("kernels")
 INPUT = np.array([1, 2, 3, 4], np.int32)
 
 
-def scale(
-    queue: hal.Queue,
-    program: hal.Executable,
-    source: hal.Buffer,
-    target: hal.Buffer,
-    factor: int,
-    offset: int,
-    **lists: Any,  # noqa: ANN401 - as the queue's
-) -> hal.Submission:
-    """Dispatch ``target[i] = source[i] * factor + offset`` over four elements."""
-    arguments = (source, target, factor, offset, 4)
-    return queue.dispatch(program["scale_and_offset"], grid=1, block=4, args=arguments, **lists)
-
-
-def test_constants_and_buffers_c5(device, queue, program):
-    """C5: [1, 2, 3, 4] times 3 plus 10 is [13, 16, 19, 22]."""
+def test_constants_and_buffers_c5(device, way, program):
+    """C5, C1: [1, 2, 3, 4] times 3 plus 10 is [13, 16, 19, 22]."""
     source, target = device.upload(INPUT), device.upload(np.zeros(4, np.int32))
-    scale(queue, program, source, target, 3, 10).wait(LIMIT)
+    way.run(lambda to, a, b: scale(to, program, a, b, 3, 10), source, target)
     assert target.numpy(timeout=LIMIT).tolist() == [13, 16, 19, 22]
 
 
@@ -84,16 +71,18 @@ def test_memory_that_is_not_aligned_for_a_pointer_is_refused_c5(device, queue, p
         commands.dispatch(kernel, grid=1, block=4, args=arguments)
 
 
-def test_constants_arrive_in_their_order_c5(device, queue, program):
-    """C5: four constants land where they belong, by position and by name."""
-    kernel = program["write_constants"]
-    for arguments in (
-        lambda out: (out, 11, 22, 33, 44),
-        lambda out: {"d": 44, "a": 11, "output": out, "c": 33, "b": 22},
-    ):
-        out = device.upload(np.zeros(4, np.int32))
-        queue.dispatch(kernel, grid=1, block=1, args=arguments(out)).wait(LIMIT)
-        assert out.numpy(timeout=LIMIT).tolist() == [11, 22, 33, 44]
+def test_constants_arrive_in_their_order_c5(device, way, program):
+    """C5, C1: four constants land where they belong, by position and by name."""
+    buffers = [device.upload(np.zeros(4, np.int32)) for _ in range(2)]
+
+    def commands(to, first, second):
+        kernel = program["write_constants"]
+        to.dispatch(kernel, grid=1, block=1, args=(first, 11, 22, 33, 44))
+        names = {"d": 44, "a": 11, "output": second, "c": 33, "b": 22}
+        to.dispatch(kernel, grid=1, block=1, args=names)
+
+    way.run(commands, *buffers)
+    assert all(each.numpy(timeout=LIMIT).tolist() == [11, 22, 33, 44] for each in buffers)
 
 
 def test_pending_dispatches_have_arguments_of_their_own_c5(device, queue, gate, program):
@@ -121,11 +110,11 @@ def test_every_thread_runs_once_c5(device, queue, program, n):
 
 
 @pytest.mark.parametrize("grid", [1, 32, 1024, (7, 5), (3, 4, 5), (1, 1, 8)], ids=str)
-def test_every_block_of_a_grid_runs_c5(device, queue, program, grid):
-    """C5: in one to three dimensions, each block writes its own number, and no other is written."""
+def test_every_block_of_a_grid_runs_c5(device, way, program, grid):
+    """C5, C1: in one to three dimensions, each block writes its own number, and no other's."""
     x, y, z = (*((grid,) if isinstance(grid, int) else grid), 1, 1)[:3]
-    out = device.upload(np.zeros(x * y * z + 8, np.uint32))
-    queue.dispatch(program["write_block_ids"], grid=grid, block=2, args=(out, x, y)).wait(LIMIT)
+    out, kernel = device.upload(np.zeros(x * y * z + 8, np.uint32)), program["write_block_ids"]
+    way.run(lambda to, out: to.dispatch(kernel, grid=grid, block=2, args=(out, x, y)), out)
     expected = [*range(1, x * y * z + 1), *[0] * 8]
     assert out.numpy(timeout=LIMIT).tolist() == expected
 
@@ -162,13 +151,16 @@ def test_threads_of_a_block_meet_at_a_barrier_c5(device, queue, program, block):
 
 
 @pytest.mark.parametrize("n", [1, 7, 32])
-def test_dynamic_shared_memory_c5(device, queue, program, n):
-    """C5: a block gets the shared memory that the dispatch asks for."""
+def test_dynamic_shared_memory_c5(device, way, program, n):
+    """C5, C1: a block gets the shared memory that the dispatch asks for."""
     data = np.arange(1, n + 1, dtype=np.int32)
     source, target = device.upload(data), device.upload(np.zeros(1, np.int32))
-    queue.dispatch(
-        program["sum_dynamic"], grid=1, block=32, shared_memory=32 * 4, args=(source, target, n)
-    ).wait(LIMIT)
+
+    def commands(to, *both):
+        kernel, arguments = program["sum_dynamic"], (*both, n)
+        to.dispatch(kernel, grid=1, block=32, shared_memory=32 * 4, args=arguments)
+
+    way.run(commands, source, target)
     assert target.numpy(timeout=LIMIT)[0] == data.sum()
 
 
@@ -230,12 +222,17 @@ def test_arguments_are_taken_during_the_call_c5(device, queue, program, gate):
     assert out.numpy(timeout=LIMIT).tolist() == [1, 2, 3, 4]
 
 
-def test_subspans_are_arguments_c5(device, queue, program):
-    """C5: a subspan binds its part; what is around it stays."""
-    source = device.upload(np.arange(16, dtype=np.int32))
-    target = device.upload(np.full(16, -9, np.int32))
-    scale(queue, program, source.subspan(16, 16), target.subspan(32, 16), 10, 1).wait(LIMIT)
-    expected = [*[-9] * 8, 41, 51, 61, 71, *[-9] * 4]
+def test_subspans_are_arguments_c5(device, way, program):
+    """C5, C3: a subspan of a buffer or slot binds its part; what is around it stays."""
+    source = device.upload(-np.arange(16, dtype=np.float32))
+    target = device.upload(np.full(16, -9, np.float32))
+
+    def commands(to, source, target):
+        parts = source.subspan(16, 16), target.subspan(32, 16)
+        to.dispatch(program["absolute"], grid=1, block=4, args=(*parts, 4))
+
+    way.run(commands, source, target)
+    expected = [*[-9] * 8, 4, 5, 6, 7, *[-9] * 4]
     assert target.numpy(timeout=LIMIT).tolist() == expected
 
 
@@ -330,24 +327,30 @@ BAD: dict[str, tuple[type[Exception], dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize("what", BAD)
-def test_bad_dispatches_are_refused_c5(device, queue, program, what):
-    """C5: what is wrong with arguments and sizes raises during the call, and nothing runs."""
-    out = device.upload(np.zeros(4, np.int32))
+def test_bad_dispatches_are_refused_c5(device, way, program, what):
+    """C5, C1: what is wrong with arguments and sizes raises in the call, and nothing of it runs."""
     kind, changes = BAD[what]
-    given = {"grid": 1, "block": 1, "args": (out, 1, 2, 3, 4), **changes}
-    special = {
-        "buffers": (out, out, 2, 3, 4),
-        "text": (out, "1", 2, 3, 4),
-        "large": (out, 1 << 40, 2, 3, 4),
-        "unknown": {"output": out, "a": 1, "b": 2, "c": 3, "nonsense": 4},
-    }
-    if isinstance(given["args"], str):
-        given["args"] = special[given["args"]]
-    with pytest.raises(kind) as caught:
-        queue.dispatch(program["write_constants"], **given)
-    assert isinstance(caught.value, hal.HalError)
-    queue.wait_idle(LIMIT)
-    assert not out.numpy(timeout=LIMIT).any()
+    kernel, buffer = program["write_constants"], device.upload(np.zeros(4, np.int32))
+
+    def commands(to, out):
+        right = {"grid": 1, "block": 1, "args": (out, 1, 2, 3, 4)}
+        wrong = {**right, **changes}
+        special = {
+            "buffers": (out, buffer, 2, 3, 4),
+            "text": (out, "1", 2, 3, 4),
+            "large": (out, 1 << 40, 2, 3, 4),
+            "unknown": {"output": out, "a": 1, "b": 2, "c": 3, "nonsense": 4},
+        }
+        if isinstance(wrong["args"], str):
+            wrong["args"] = special[wrong["args"]]
+        with pytest.raises(kind) as caught:
+            to.dispatch(kernel, **wrong)
+        assert isinstance(caught.value, hal.HalError)
+        assert not isinstance(to, hal.CommandBuffer) or len(to) == 0
+        to.dispatch(kernel, **right)
+
+    way.run(commands, buffer)
+    assert buffer.numpy(timeout=LIMIT).tolist() == [1, 2, 3, 4]
 
 
 def test_a_kernel_of_another_device_is_refused_c5(second_device, make_queue, program):

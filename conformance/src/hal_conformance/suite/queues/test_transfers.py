@@ -1,4 +1,4 @@
-"""Transfers: fill, update, write, read and copy move exactly the bytes that they say (Q4)."""
+"""Transfers: fill, update, write, read and copy move exactly the bytes that they say (Q4, C1)."""
 
 from __future__ import annotations
 
@@ -18,13 +18,14 @@ SIZES = (1, 3, 4, 255, 4096, (1 << 20) + 1)
 RANGES = ((0, 64), (0, 1), (1, 1), (1, 62), (4, 8), (7, 33), (63, 1), (64, 0), (5, 0))
 """Offsets and lengths in 64 bytes: whole, both ends, odd, and nothing at all."""
 
-FILLS = (
-    *((offset, length, 1) for offset, length in RANGES),
-    *((offset, length, 2) for offset, length in ((0, 64), (2, 6), (62, 2), (10, 0))),
-    *((offset, length, 4) for offset, length in ((0, 64), (4, 4), (8, 48), (60, 4), (12, 0))),
-    *((offset, length, 8) for offset, length in ((0, 64), (8, 8), (4, 56), (56, 8), (16, 0))),
-    *((offset, length, 16) for offset, length in ((0, 64), (16, 16), (12, 48), (48, 16), (0, 48))),
-)
+FILLS = {
+    1: RANGES,
+    2: ((0, 64), (2, 6), (62, 2), (10, 0)),
+    4: ((0, 64), (4, 4), (8, 48), (60, 4), (12, 0)),
+    8: ((0, 64), (8, 8), (4, 56), (56, 8), (16, 0)),
+    16: ((0, 64), (16, 16), (12, 48), (48, 16), (0, 48)),
+}
+"""For patterns of so many bytes."""
 UNITS = {
     1: b"\xab",
     2: b"\xef\xbe",
@@ -34,39 +35,43 @@ UNITS = {
 }
 
 
-@pytest.mark.parametrize(("offset", "length", "width"), FILLS)
-def test_fill_of_a_range_q4(device, queue, offset, length, width):
-    """Q4: a fill writes its pattern over its range, and nothing before or behind it."""
-    buffer = device.upload(pattern(64))
-    queue.fill(buffer, UNITS[width], offset=offset, size=length).wait(LIMIT)
-    expected = bytearray(pattern(64).tobytes())
-    expected[offset : offset + length] = UNITS[width] * (length // width)
-    assert buffer.numpy(timeout=LIMIT).tobytes() == bytes(expected)
+@pytest.mark.parametrize("width", FILLS)
+def test_fill_of_a_range_q4(device, way, width):
+    """Q4, C1: a fill writes its pattern over its range, and nothing before or behind it."""
+    for offset, length in FILLS[width]:
+        buffer = device.upload(pattern(64))
+        fill = {"offset": offset, "size": length}
+        way.run(lambda to, buffer, fill=fill: to.fill(buffer, UNITS[width], **fill), buffer)
+        expected = bytearray(pattern(64).tobytes())
+        expected[offset : offset + length] = UNITS[width] * (length // width)
+        assert buffer.numpy(timeout=LIMIT).tobytes() == bytes(expected), fill
 
 
-@pytest.mark.parametrize("size", [1024, 4096, 1 << 18, 1 << 22])
 @pytest.mark.parametrize("width", UNITS)
-def test_fill_of_a_whole_buffer_q4(device, queue, width, size):
-    """Q4: a fill without a range covers the buffer, whatever its size."""
-    buffer = device.allocate(size)
-    queue.fill(buffer, UNITS[width]).wait(LIMIT)
-    found = buffer.numpy(timeout=LIMIT).tobytes()
-    assert first_difference(found, UNITS[width] * (size // width)) is None
+def test_fill_of_a_whole_buffer_q4(device, way, width):
+    """Q4, C1: a fill without a range covers the buffer, whatever its size."""
+    for size in (width, 1024, 4096, 1 << 18, 1 << 22):
+        buffer = device.allocate(size)
+        way.run(lambda to, buffer: to.fill(buffer, UNITS[width]), buffer)
+        found = buffer.numpy(timeout=LIMIT).tobytes()
+        assert first_difference(found, UNITS[width] * (size // width)) is None, size
 
 
 @pytest.mark.parametrize(
     ("dtype", "value"),
     [
-        *[("u1", 255), ("i1", -1), ("<i2", -2), ("<u4", 2**32 - 1), ("<i4", -7), ("<f4", 1.5)],
+        *[("u1", 255), ("i1", -1), ("<i2", -2), ("<u4", 2**32 - 1), ("<i4", -7), ("<f4", 2.1)],
         *[("<f8", 0.1), ("<i8", -(2**40)), ("<u8", 2**64 - 1), ("<c8", 1 - 2j), ("<c16", 0.1 + 3j)],
         *[("<f8", 0), ("<c16", 1)],
     ],
 )
-def test_fill_takes_a_number_as_the_buffers_type_q4(device, queue, dtype, value):
-    """Q4: a plain number is filled in as an element of the buffer's dtype."""
-    buffer = device.allocate(64, dtype=dtype)
-    queue.fill(buffer, value).wait(LIMIT)
-    assert (buffer.numpy(timeout=LIMIT) == np.array(value, dtype)).all()
+def test_fill_takes_a_number_as_the_buffers_type_q4(device, way, dtype, value):
+    """Q4, C1: a plain number is filled in as an element of the buffer's, or the slot's, dtype."""
+    buffer = device.upload(np.zeros(8, dtype))
+    two = 2 * buffer.dtype.itemsize
+    way.run(lambda to, buffer: to.fill(buffer, value, offset=two, size=two), buffer)
+    expected = np.array([0, 0, value, value, 0, 0, 0, 0], dtype)
+    assert np.array_equal(buffer.numpy(timeout=LIMIT), expected)
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -103,27 +108,35 @@ def test_read_from_an_offset_q4(device, queue, offset, length):
     assert out[length + 1] == 0
 
 
-@pytest.mark.parametrize("length", [0, 1, 31, 32, 33, 1000])
-@pytest.mark.parametrize(("source_offset", "target_offset"), [(0, 0), (8, 8), (4, 12), (1, 2)])
-def test_copy_of_a_range_q4(device, queue, source_offset, target_offset, length):
-    """Q4: a copy moves its range between any offsets, and touches nothing around it."""
-    source, target = device.upload(pattern(1024)), device.upload(pattern(1024, 1))
-    queue.copy(
-        source, target, source_offset=source_offset, target_offset=target_offset, size=length
-    ).wait(LIMIT)
-    expected = pattern(1024, 1)
-    expected[target_offset : target_offset + length] = pattern(1024)[
-        source_offset : source_offset + length
+@pytest.mark.parametrize("offsets", [(0, 0), (8, 8), (4, 12), (1, 2)], ids=str)
+def test_copy_of_a_range_q4(device, way, offsets):
+    """Q4, C1: copies of up to 64 KiB, aligned or not, change their ranges and nothing around."""
+    sizes = (0, 1, 4, 8, 16, 31, 32, 33, 64, 128, 256, 1000, 4 << 10, 16 << 10, 64 << 10)
+    places = np.cumsum([0, *(size + 16 for size in sizes)]).tolist()
+    before = [pattern(places[-1], seed) for seed in (0, 1)]
+    source, target = map(device.upload, before)
+    ranges = [
+        (*(place + offset for offset in offsets), size)
+        for size, place in zip(sizes, places, strict=False)
     ]
+
+    def copy(to, source, target):
+        for begin, end, size in ranges:
+            to.copy(source, target, source_offset=begin, target_offset=end, size=size)
+
+    way.run(copy, source, target)
+    expected = before[1].copy()
+    for begin, end, size in ranges:
+        expected[end : end + size] = before[0][begin : begin + size]
     assert np.array_equal(target.numpy(timeout=LIMIT), expected)
-    assert np.array_equal(source.numpy(timeout=LIMIT), pattern(1024))
+    assert np.array_equal(source.numpy(timeout=LIMIT), before[0])
 
 
 @pytest.mark.parametrize("size", [1, 4096, (1 << 20) + 1])
-def test_copy_of_a_whole_buffer_q4(device, queue, size):
-    """Q4: a copy without a range copies all of the source."""
+def test_copy_of_a_whole_buffer_q4(device, way, size):
+    """Q4, C1: a copy without a range copies all of the source."""
     source, target = device.upload(pattern(size)), device.allocate(size)
-    queue.copy(source, target).wait(LIMIT)
+    way.run(lambda to, *pair: to.copy(*pair), source, target)
     assert np.array_equal(target.numpy(timeout=LIMIT), pattern(size))
 
 
@@ -241,57 +254,87 @@ def test_nothing_to_do_still_orders_and_signals_q4(device, queue, semaphore, gat
 
 
 BAD: dict[str, Any] = {
-    "fill past the end": lambda q, b, o: q.fill(b, 1, offset=60, size=8),
-    "fill from behind the end": lambda q, b, o: q.fill(b, 1, offset=65),
-    "fill at a negative offset": lambda q, b, o: q.fill(b, 1, offset=-1),
-    "fill of a negative size": lambda q, b, o: q.fill(b, 1, size=-4),
-    "fill of three bytes": lambda q, b, o: q.fill(b, b"123"),
-    "fill of twelve bytes": lambda q, b, o: q.fill(b, b"123456789012"),
-    "fill of 32 bytes": lambda q, b, o: q.fill(b, bytes(range(32))),
-    "fill of eights over twelve bytes": lambda q, b, o: q.fill(b, b"12345678", size=12),
-    "fill of eights at two": lambda q, b, o: q.fill(b, b"12345678", offset=2, size=8),
-    "fill with no bytes": lambda q, b, o: q.fill(b, b""),
-    "fill that does not fit the type": lambda q, b, o: q.fill(b, 256),
-    "fill of pairs at an odd offset": lambda q, b, o: q.fill(b, b"12", offset=1, size=2),
-    "fill of fours over six bytes": lambda q, b, o: q.fill(b, b"1234", size=6),
-    "update past the end": lambda q, b, o: q.update(b, bytes(65)),
-    "update past the end from an offset": lambda q, b, o: q.update(b, bytes(4), offset=61),
-    "write past the end": lambda q, b, o: q.write(b, np.zeros(65, np.uint8)),
-    "write of scattered memory": lambda q, b, o: q.write(b, np.zeros((8, 8), np.uint8)[:, :2]),
-    "read past the end": lambda q, b, o: q.read(b, np.zeros(65, np.uint8)),
-    "read into a read-only array": lambda q, b, o: q.read(b, np.frombuffer(b"12", np.uint8)),
-    "copy past the source's end": lambda q, b, o: q.copy(b, o, source_offset=60, size=8),
-    "copy past the target's end": lambda q, b, o: q.copy(b, o, target_offset=1),
-    "copy one byte further": lambda q, b, o: q.copy(b, b, target_offset=1, size=63),
+    "fill past the end": lambda to, b, o: to.fill(b, 1, offset=60, size=8),
+    "fill from behind the end": lambda to, b, o: to.fill(b, 1, offset=65),
+    "fill at a negative offset": lambda to, b, o: to.fill(b, 1, offset=-1),
+    "fill of a negative size": lambda to, b, o: to.fill(b, 1, size=-4),
+    "fill of three bytes": lambda to, b, o: to.fill(b, b"123"),
+    "fill of twelve bytes": lambda to, b, o: to.fill(b, b"123456789012"),
+    "fill of 32 bytes": lambda to, b, o: to.fill(b, bytes(range(32))),
+    "fill of eights over twelve bytes": lambda to, b, o: to.fill(b, b"12345678", size=12),
+    "fill of eights at two": lambda to, b, o: to.fill(b, b"12345678", offset=2, size=8),
+    "fill with no bytes": lambda to, b, o: to.fill(b, b""),
+    "fill that does not fit the type": lambda to, b, o: to.fill(b, 256),
+    "fill of pairs at an odd offset": lambda to, b, o: to.fill(b, b"12", offset=1, size=2),
+    "fill of fours over six bytes": lambda to, b, o: to.fill(b, b"1234", size=6),
+    "fill of a number and a half": lambda to, b, o: to.fill(words(b), 1, size=6),
+    "fill of a number at two": lambda to, b, o: to.fill(words(b), 1, offset=2, size=4),
+    "update past the end": lambda to, b, o: to.update(b, bytes(65)),
+    "update past the end from an offset": lambda to, b, o: to.update(b, bytes(4), offset=61),
+    "copy past the source's end": lambda to, b, o: to.copy(b, o, source_offset=60, size=8),
+    "copy past the target's end": lambda to, b, o: to.copy(b, o, target_offset=1),
+    "copy one byte further": lambda to, b, o: to.copy(b, b, target_offset=1, size=63),
+    "copy that overlaps": lambda to, b, o: to.copy(b, b, target_offset=16, size=32),
 }
 MISTYPED: dict[str, Any] = {
-    "fill with text": lambda q, b, o: q.fill(b, "text"),
-    "fill of no buffer": lambda q, b, o: q.fill(np.zeros(4), 1),
-    "fill at a broken offset": lambda q, b, o: q.fill(b, 1, offset=0.5),
-    "fill of bytes with a float": lambda q, b, o: q.fill(b, 0.5),
-    "fill of floats with a complex": lambda q, b, o: q.fill(b.view("<f4"), 1j),
-    "update with a number": lambda q, b, o: q.update(b, 7),
-    "update with objects": lambda q, b, o: q.update(b, np.array([None])),
-    "update from a buffer": lambda q, b, o: q.update(b, o),
-    "write with None": lambda q, b, o: q.write(b, None),
-    "read into a list": lambda q, b, o: q.read(b, [0] * 4),
-    "copy from an array": lambda q, b, o: q.copy(np.zeros(4), b),
-    "call of no function": lambda q, b, o: q.call(7),
-    "execution of no recording": lambda q, b, o: q.execute(b),
+    "fill with text": lambda to, b, o: to.fill(b, "text"),
+    "fill of no buffer": lambda to, b, o: to.fill(np.zeros(4), 1),
+    "fill at a broken offset": lambda to, b, o: to.fill(b, 1, offset=0.5),
+    "fill of bytes with a float": lambda to, b, o: to.fill(b, 0.5),
+    "fill of words with a complex": lambda to, b, o: to.fill(words(b), 1j),
+    "update with a number": lambda to, b, o: to.update(b, 7),
+    "update with objects": lambda to, b, o: to.update(b, np.array([None])),
+    "update from a buffer": lambda to, b, o: to.update(b, o),
+    "copy from an array": lambda to, b, o: to.copy(np.zeros(4), b),
 }
+BAD_IN_A_QUEUE: dict[str, Any] = {
+    "write past the end": lambda q, b: q.write(b, np.zeros(65, np.uint8)),
+    "write of scattered memory": lambda q, b: q.write(b, np.zeros((8, 8), np.uint8)[:, :2]),
+    "read past the end": lambda q, b: q.read(b, np.zeros(65, np.uint8)),
+    "read into a read-only array": lambda q, b: q.read(b, np.frombuffer(b"12", np.uint8)),
+}
+MISTYPED_IN_A_QUEUE: dict[str, Any] = {
+    "write with None": lambda q, b: q.write(b, None),
+    "read into a list": lambda q, b: q.read(b, [0] * 4),
+    "call of no function": lambda q, b: q.call(7),
+    "execution of no recording": lambda q, b: q.execute(b),
+}
+
+
+def words(buffer: Any) -> Any:  # noqa: ANN401 - a buffer, or a slot
+    """Return the 64 bytes as integers."""
+    return buffer.subspan(0, 64, dtype="<u4")
 
 
 @pytest.mark.parametrize("what", [*BAD, *MISTYPED])
-def test_bad_transfers_are_refused_q4(device, queue, what):
-    """Q4: a range, a pattern or a type that is wrong raises, and nothing is submitted."""
+def test_bad_commands_are_refused_q4(device, way, what):
+    """Q4, C1: a range, a pattern or a type that is wrong raises; what is around it goes on."""
     buffer, other = device.upload(pattern(64)), device.upload(pattern(64, 1))
     kind = InvalidArgumentError if what in BAD else ArgumentTypeError
+
+    def commands(to, buffer, other):
+        to.copy(buffer, other, size=32)
+        with pytest.raises(kind) as caught:
+            {**BAD, **MISTYPED}[what](to, buffer, other)
+        assert str(caught.value)
+        assert not isinstance(to, hal.CommandBuffer) or len(to) == 1
+        to.fill(other, 9, offset=32)
+
+    way.run(commands, buffer, other)
+    assert np.array_equal(buffer.numpy(timeout=LIMIT), pattern(64))
+    assert other.numpy(timeout=LIMIT).tobytes() == pattern(32).tobytes() + b"\t" * 32
+
+
+@pytest.mark.parametrize("what", [*BAD_IN_A_QUEUE, *MISTYPED_IN_A_QUEUE])
+def test_bad_operations_are_refused_q4(device, queue, what):
+    """Q4: what only queues do, too, raises and is not submitted if it is wrong."""
+    buffer = device.upload(pattern(64))
+    kind = InvalidArgumentError if what in BAD_IN_A_QUEUE else ArgumentTypeError
     with pytest.raises(kind) as caught:
-        {**BAD, **MISTYPED}[what](queue, buffer, other)
+        {**BAD_IN_A_QUEUE, **MISTYPED_IN_A_QUEUE}[what](queue, buffer)
     assert str(caught.value)
     queue.wait_idle(LIMIT)
     assert np.array_equal(buffer.numpy(timeout=LIMIT), pattern(64))
-    assert np.array_equal(other.numpy(timeout=LIMIT), pattern(64, 1))
 
 
 @pytest.mark.parametrize("operation", ["fill", "update", "read", "write"])
