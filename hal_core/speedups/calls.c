@@ -109,6 +109,7 @@ void *pointer(PyObject *object, enum slot slot) {
   return (void *)(uintptr_t)PyLong_AsUnsignedLongLong(get(object, slot));
 }
 
+/* No baton is taken: an event that is recorded later than it could be is late, and not wrong. */
 bool settle(PyObject *event) {
   PyObject *queue = get(event, Event_due);
   if (queue == Py_None) return true;

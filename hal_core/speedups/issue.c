@@ -350,7 +350,8 @@ static bool may_put_off(const struct issue *self, const struct native_call *call
   }
 }
 
-/* Find out how the end of an operation is marked. One that enqueues nothing ends with the operation before. An event
+/* Find out how the end of an operation is marked. One that enqueues nothing ends with the operation before; an alloca
+ * does not, since its pool may have put a wait of its own on the stream, which others are to come after. An event
  * that was put off is recorded behind this one, or later, if nobody sees that; else it is recorded before. False if
  * that failed. */
 static bool choose_mark(const struct issue *self, const struct native_call *call, struct mark *mark) {

@@ -3,8 +3,11 @@
 Each process has a semaphore of its own, and a *link* that carries values and failures between it
 and a region of shared memory (`hal._base.regions`): what is signalled here is published there, and
 what others have published raises the semaphore here. So the engine and its queues know nothing of
-other processes. The rejected alternative, values in shared memory for every semaphore, would have
-made each signal of a program that shares nothing dearer.
+other processes. Values in shared memory for every semaphore were rejected: they would make each
+signal of a program that shares nothing dearer. So were streams that wait for values in shared
+memory. A stream may wait only for what was promised, so each process would have to hear of every
+promise first, which takes as long as to hear of the value; and work could end before a failure in
+another process is known (S5).
 """
 
 from __future__ import annotations

@@ -5,6 +5,10 @@ on. Then nothing is left to be ordered, so the copy is no operation: no queue, n
 and no staging ring takes part. Memory that the host sees is copied by the host. For other
 memory the driver copies, on a stream that only such calls use. Both copy in parts, and a Ctrl-C
 ends the call between two of them.
+
+Each copy is waited for, writes too: a driver's own call from pageable memory returns once the bytes
+are in pinned memory of the driver's, and work on other streams could run before they arrive. Pinned
+pieces of ours in between were rejected: one core would copy the bytes, as it does in the driver.
 """
 
 from __future__ import annotations
