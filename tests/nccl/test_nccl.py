@@ -4,14 +4,17 @@ import importlib.util
 import json
 import os
 import sys
+import threading
 from pathlib import Path
 
 import nccl_harness
 import pytest
 from child_processes import output_of
 
-from hal.errors import RendezvousError
+import hal
+from hal.errors import CollectiveError, RendezvousError
 from hal.native_collectives import Join, Place
+from hal_nccl import group as nccl_group
 from hal_nccl.rendezvous import exchange_of
 
 built = pytest.mark.skipif(
@@ -53,6 +56,52 @@ def test_threads_that_meet_again_get_a_new_identity_g4():
         assert meet("world", 1, bytes, 1) == identity
 
 
+class Interrupted:
+    """A library in whose question for failures a signal handler runs, once."""
+
+    name, all_to_all = "nccl", ""
+
+    def __init__(self):
+        self.calls, self.handler = [], None
+
+    def failure(self, comm):
+        self.calls.append("asked")
+        handler, self.handler = self.handler, None
+        if handler is not None:
+            handler()
+        self.calls.append("answered")
+
+    def call(self, function, *arguments):
+        self.calls.append(function)
+
+
+@pytest.mark.parametrize("breaks", [False, True])
+def test_a_signal_handler_may_ask_a_group_for_its_error_g3(monkeypatch, breaks):
+    """If that breaks the group, the library ends it once it has answered the other question."""
+    monkeypatch.setattr(nccl_group, "_ABORT_SECONDS", 0.1)
+    library, aborted = Interrupted(), CollectiveError("broken")
+    with hal.create_device("cpu") as device:
+        request = Join(device, Place(0, 1), "world", 1, lambda: None)
+        group = nccl_group.NcclGroup(library, request, None, 1, "world", 0, 1)
+
+        def handler():
+            group.failure()
+            if breaks:
+                group.abort(aborted)
+
+        library.handler = handler
+        asking = threading.Thread(target=group.failure, daemon=True)
+        asking.start()
+        asking.join(10)
+        assert not asking.is_alive()
+        group.close(10)
+    for thread in threading.enumerate():
+        if thread.name == "hal-nccl world":
+            thread.join(10)
+    twice = ["asked", "asked", "answered", "answered"]
+    assert library.calls == [*twice, "ncclCommAbort" if breaks else "ncclCommDestroy"]
+
+
 @pytest.mark.parametrize(
     ("address", "launcher", "told"),
     [
@@ -83,8 +132,10 @@ def test_the_library_is_told_the_address_g4(monkeypatch, address, launcher, told
 
 MEETS_OVER_MPI = """
 import sys
-from hal.errors import RendezvousError
+import hal
+from hal.errors import CollectiveError, RendezvousError
 from hal.native_collectives import Join, Place
+from hal_nccl import group as nccl_group
 from hal_nccl.rendezvous import exchange_of
 from mpi4py import MPI
 rank, found = MPI.COMM_WORLD.Get_rank(), []

@@ -125,7 +125,7 @@ class NcclGroup(NativeGroup):
         self._comm = comm
         self._name = name
         self._rank, self._size = rank, size
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a signal handler may ask for the group's error
         self._is_over = False
         self._scratch = request.device.upload(np.zeros(1, np.uint8))  # barriers reduce it
 
@@ -238,14 +238,16 @@ class NcclGroup(NativeGroup):
             if self._is_over:
                 return
             self._is_over = True
+
+        def end() -> None:
+            # A handler may have interrupted a question: that is answered while the communicator is
+            # there. Not with the lock: others would wait for it behind a library that hangs.
+            with self._lock:
+                pass
+            self._library.call(function, self._comm)
+
         with contextlib.suppress(HalError):  # a device that is lost, or a library that hangs
-            _apart(
-                self._request,
-                lambda: self._library.call(function, self._comm),
-                self._name,
-                self._rank,
-                timeout,
-            )
+            _apart(self._request, end, self._name, self._rank, timeout)
 
     # Other groups, and the end
 
