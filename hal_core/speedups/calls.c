@@ -5,11 +5,11 @@
 
 /* Calls(*table): the fields of a CallTable in their order, which the core has checked. */
 static PyObject *calls_new(PyTypeObject *type, PyObject *args, PyObject *keywords) {
-  unsigned long long at[24];
+  unsigned long long at[25];
   if (has_keywords(type, keywords)) return NULL;
-  if (!PyArg_ParseTuple(args, "KKKKKKKKKKKKKKKKKKKKKKKK", &at[0], &at[1], &at[2], &at[3], &at[4], &at[5], &at[6],
+  if (!PyArg_ParseTuple(args, "KKKKKKKKKKKKKKKKKKKKKKKKK", &at[0], &at[1], &at[2], &at[3], &at[4], &at[5], &at[6],
                         &at[7], &at[8], &at[9], &at[10], &at[11], &at[12], &at[13], &at[14], &at[15],
-                        &at[16], &at[17], &at[18], &at[19], &at[20], &at[21], &at[22], &at[23]))
+                        &at[16], &at[17], &at[18], &at[19], &at[20], &at[21], &at[22], &at[23], &at[24]))
     return NULL;
   struct calls *self = (struct calls *)type->tp_alloc(type, 0);
   if (!self) return NULL;
@@ -33,6 +33,7 @@ static PyObject *calls_new(PyTypeObject *type, PyObject *args, PyObject *keyword
   *(void **)&self->synchronize_stream = (void *)(uintptr_t)at[20];
   *(void **)&self->make_current = (void *)(uintptr_t)at[21];
   *(void **)&self->query_stream = (void *)(uintptr_t)at[22];
+  *(void **)&self->await_event = (void *)(uintptr_t)at[24]; /* 23 is for a group's library (meeting.c) */
   return (PyObject *)self;
 }
 

@@ -192,6 +192,7 @@ struct calls {
   int (*synchronize_stream)(void *stream);
   int (*make_current)(void *context);
   int (*query_stream)(void *stream); /* no event is put off without */
+  int (*await_event)(void *event, uint64_t nanoseconds);
   int users; /* threads that are in one of them without the interpreter lock */
 };
 extern PyTypeObject calls_type;

@@ -112,10 +112,14 @@ enum answer spin(PyObject *operation, double seconds, double *late) {
       answer = RAISED;
       break;
     }
+    double left = (waited >= patience || seconds < patience ? seconds : patience) - waited;
+    void *event = pointer(get(operation, Operation__event), Event_handle);
     Py_BEGIN_ALLOW_THREADS
     if (waited >= patience) {
-      double left = seconds - waited, next = nap_after(waited);
+      double next = nap_after(waited);
       nap(next < left ? next : left);
+    } else if (calls->await_event) {
+      calls->await_event(event, (uint64_t)(left * 1e9));
     } else if (turn >= EAGER_TURNS || !calls->query_stream) {
       sched_yield(); /* at once where a thread does the work, which may have been woken on this processor */
     }

@@ -324,6 +324,43 @@ static void call_table(void) {
   hal_cpu_free(words);
 }
 
+/* A kernel whose blocks from the `from`-th on wait for the gate. */
+static _Atomic bool is_open;
+static void held_run(const struct hal_launch *launch, struct hal_worker *worker, unsigned long long first,
+                     unsigned long long last) {
+  const uint64_t from = *(const uint64_t *)launch->arguments;
+  (void)worker;
+  for (unsigned long long i = first; i < last; i++) {
+    for (volatile int delay = 0; delay < 500; delay++) {
+    }
+    while (i >= from && !atomic_load(&is_open)) sched_yield();
+  }
+}
+static const struct hal_kernel held = {HAL_IMAGE_ABI, 0, "held", held_run, 1024, 0, 8, 1, add_sizes, add_offsets};
+
+/* A thread that awaits work for both processors sleeps; one that awaits work for one of them looks. */
+static void awaited(bool is_wide) {
+  enum { BLOCKS = 4096, NOBODY = 8 };
+  int slot = hal_cpu_stream_create(2);
+  void *event = (void *)NOBODY, *stream = (void *)(uintptr_t)slot;
+  uint64_t from = is_wide ? BLOCKS / 2 : 0;
+  void *arguments[] = {&from};
+  atomic_store(&is_open, false);
+  CHECK(hal_cpu_record_event(event, stream) == 0 && hal_cpu_await_event(event, 0) == 0);
+  CHECK(hal_cpu_launch((void *)&held, is_wide ? BLOCKS : 1, 1, 1, 1, 1, 1, 0, stream, arguments, NULL) == 0);
+  CHECK(hal_cpu_record_event(event, stream) == 0);
+  while (is_wide && atomic_load(&pool.wide) == 0) sched_yield();
+  CHECK(hal_cpu_await_event(event, 1000000) == NOT_READY);
+  /* Who sleeps has said of which record it is to be told. */
+  CHECK(atomic_load(&watches[slot].wake_at) == (is_wide ? published(slot) : UINT64_MAX));
+  atomic_store(&is_open, true);
+  synchronize(slot);
+  CHECK(hal_cpu_await_event(event, 1000000) == 0 && atomic_load(&pool.wide) == 0);
+  events[NOBODY] = ENDED;
+  CHECK(hal_cpu_await_event(event, 1000000) == EINVAL);
+  CHECK(hal_cpu_stream_destroy((uint32_t)slot) == 0);
+}
+
 int main(void) {
   hal_cpu_start(2);
   for (int i = 0; i < 3; i++) {
@@ -336,6 +373,8 @@ int main(void) {
   barriers();
   graphs();
   call_table();
+  awaited(true);
+  awaited(false);
   for (int i = 0; i < 3; i++) graph_parties();
   CHECK(hal_cpu_allocate(UINT64_MAX) == NULL);
   /* Ends with a stream that still has work. */

@@ -18,6 +18,7 @@ _SHAPES: Final[dict[str, tuple[Any, ...]]] = {
     "wait_event": (_P, _P, _UNSIGNED),
     "query_event": (_P,),
     "query_stream": (_P,),
+    "await_event": (_P, ctypes.c_uint64),
     "fill_8": (_SIZE, ctypes.c_ubyte, _SIZE, _P),
     "fill_16": (_SIZE, ctypes.c_ushort, _SIZE, _P),
     "fill_32": (_SIZE, _UNSIGNED, _SIZE, _P),
@@ -44,6 +45,7 @@ class Calls:
 
     record_event: Callable[..., int]
     wait_event: Callable[..., int]
+    await_event: Callable[..., int] | None
     fill_8: Callable[..., int]
     fill_16: Callable[..., int]
     fill_32: Callable[..., int]

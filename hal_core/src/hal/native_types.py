@@ -408,3 +408,8 @@ class CallTable(NamedTuple):
     """``int (void *stream, void (*function)(void *), void *argument)``: has the stream call a plain
     function, as `NativeDevice.notify` does, that may block for as long as other processes do. 0
     where streams are no threads of the process, or do not work on its memory."""
+    await_event: int = 0
+    """``int (void *event, uint64_t nanoseconds)``: does what `query_event` does, but where the
+    work wants the processor of a thread that asks for it, the calling thread sleeps first, until
+    the event is complete or the time is up. Called without the interpreter lock, and the event
+    may be destroyed meanwhile. 0: a thread that asks yields its processor in between."""

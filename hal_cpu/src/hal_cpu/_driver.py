@@ -287,6 +287,6 @@ def _table(library: ctypes.CDLL, name: str, words: int) -> memoryview:
 def _call_table(library: Library) -> CallTable:
     """Return the functions of enqueue.h, which any thread may call."""
     first = CallTable._fields[: CallTable._fields.index("current")]
-    functions = (*first, "update_launch", "copy", "call")
+    functions = (*first, "update_launch", "copy", "call", "await_event")
     addresses = {field: library.address(f"hal_cpu_{field}") for field in functions}
     return CallTable(**addresses, current=0, context=0, not_ready=errno.EAGAIN)

@@ -89,6 +89,18 @@ EXPORT int hal_cpu_query_event(void *event) {
   return has_fault(event_slot(found), found >> 16) ? EFAULT : 0;
 }
 
+/* As hal_cpu_query_event, but a thread that would take a processor from the work sleeps first, and any other yields. */
+EXPORT int hal_cpu_await_event(void *event, uint64_t nanoseconds) {
+  uint64_t found = atomic_load_explicit(&events[(uintptr_t)event], memory_order_relaxed);
+  if (found != ENDED && !is_complete(found)) {
+    if (atomic_load_explicit(&pool.wide, memory_order_relaxed) > 0)
+      sleep_for((uint32_t)event_slot(found), found >> 16, now_ns() + (int64_t)nanoseconds);
+    else
+      sched_yield();
+  }
+  return hal_cpu_query_event(event);
+}
+
 /* Have a plain function called when the event's last record has completed. It must not call this runtime. */
 EXPORT int hal_cpu_notify_event(uint64_t event, void (*function)(void *), void *argument) {
   uint64_t found = atomic_load_explicit(&events[event], memory_order_relaxed);

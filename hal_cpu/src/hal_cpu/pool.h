@@ -22,6 +22,7 @@ enum {
   MAX_HELPERS = 1024,
   HELPER_SPIN_NS = 50000, /* how long an idle helper looks for work before it sleeps */
   WAIT_SPIN_NS = 30000,   /* how long a thread looks at another's progress before it sleeps */
+  WAKE_NS = 25000,        /* what it costs to wake a thread of the user's, at most */
 };
 
 /* Threads */
@@ -105,6 +106,7 @@ static struct {
   int helpers, wanted;           /* under lock: those that run, and those that the first job starts */
   _Atomic uint32_t generation;   /* counts offers; what idle helpers look at */
   _Atomic uint32_t sleepers;
+  _Atomic uint32_t wide; /* jobs that a thread which polls would delay by more than its waking takes */
 } pool = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 static struct job *join_job(void) {
@@ -204,6 +206,7 @@ struct range {
   void (*run)(void *context, struct thread_state *state, uint64_t first, uint64_t last);
   void *context;
   uint64_t total, piece;
+  double nanoseconds; /* that one thread would take, roughly */
   _Atomic uint64_t next;
 };
 
@@ -232,10 +235,15 @@ static void share(struct range *range, uint32_t threads, struct thread_state *st
     range_work(&range->job, state);
     return;
   }
+  /* Work for every processor, on one less because a thread polls there. That it yields between two looks is no help:
+   * the system sees as many threads as processors have, and leaves a helper behind the worker on the worker's. */
+  bool is_wide = limit + 1 >= (uint32_t)processors && range->nanoseconds > (double)WAKE_NS * limit * (limit + 1);
+  if (is_wide) atomic_fetch_add(&pool.wide, 1);
   offer(&range->job);
   call_helpers(limit);
   range_work(&range->job, state);
   withdraw(&range->job);
+  if (is_wide) atomic_fetch_sub(&pool.wide, 1);
 }
 
 #endif

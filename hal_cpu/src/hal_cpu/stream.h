@@ -85,6 +85,24 @@ static uint32_t take_slot(void) {
   return slot_count++;
 }
 
+/* Sleep until the stream of `slot` has completed `sequence` records, or until a time. Returns whether it has. */
+static bool sleep_for(uint32_t slot, uint64_t sequence, int64_t deadline) {
+  _Atomic uint64_t *completed = &progress[slot].completed;
+  struct watch *watch = &watches[slot];
+  for (;;) {
+    pthread_mutex_lock(&watch->lock);
+    if (atomic_load_explicit(&watch->wake_at, memory_order_relaxed) > sequence) atomic_store(&watch->wake_at, sequence);
+    uint32_t epoch = atomic_load_explicit(&watch->epoch, memory_order_relaxed);
+    pthread_mutex_unlock(&watch->lock);
+    /* Either this load sees the progress, or the worker's look at wake_at sees us. */
+    atomic_thread_fence(memory_order_seq_cst);
+    if (atomic_load_explicit(completed, memory_order_acquire) >= sequence) return true;
+    int64_t left = -1;
+    if (deadline != INT64_MAX && (left = deadline - now_ns()) <= 0) return false;
+    futex_wait(&watch->epoch, epoch, left);
+  }
+}
+
 /* Wait until the stream of `slot` has completed `sequence` records, or the time
  * is over (negative: no limit). Returns whether it has. */
 static bool wait_for(uint32_t slot, uint64_t sequence, int64_t timeout) {
@@ -98,19 +116,7 @@ static bool wait_for(uint32_t slot, uint64_t sequence, int64_t timeout) {
       if (atomic_load_explicit(completed, memory_order_acquire) >= sequence) return true;
     } while (now_ns() < end);
   }
-  struct watch *watch = &watches[slot];
-  for (;;) {
-    pthread_mutex_lock(&watch->lock);
-    if (atomic_load_explicit(&watch->wake_at, memory_order_relaxed) > sequence) atomic_store(&watch->wake_at, sequence);
-    uint32_t epoch = atomic_load_explicit(&watch->epoch, memory_order_relaxed);
-    pthread_mutex_unlock(&watch->lock);
-    /* Either this load sees the progress, or the worker's look at wake_at sees us. */
-    atomic_thread_fence(memory_order_seq_cst);
-    if (atomic_load_explicit(completed, memory_order_acquire) >= sequence) return true;
-    int64_t left = -1;
-    if (timeout >= 0 && (left = deadline - now_ns()) <= 0) return false;
-    futex_wait(&watch->epoch, epoch, left);
-  }
+  return sleep_for(slot, sequence, deadline);
 }
 
 /* Call and wake those who wait for what a stream has completed. */

@@ -171,7 +171,7 @@ static void transfer(uint32_t threads, struct thread_state *state,
     run(context, state, 0, pieces);
     return;
   }
-  struct range range = {.run = run, .context = context, .total = pieces, .piece = 1};
+  struct range range = {.run = run, .context = context, .total = pieces, .piece = 1, .nanoseconds = bytes * 0.1};
   share(&range, threads, state);
 }
 
@@ -227,7 +227,8 @@ static void do_launch(const struct hal_kernel *kernel, const struct hal_launch *
         uint64_t piece = (total - done) / (threads * 16u), least = (uint64_t)(CHUNK_NS / (each + 1.0));
         if (piece < least) piece = least;
         if (piece < 1) piece = 1;
-        struct range range = {.run = launch_range, .context = &context, .total = total, .piece = piece, .next = done};
+        struct range range = {.run = launch_range, .context = &context, .total = total, .piece = piece,
+                              .nanoseconds = each * (double)(total - done), .next = done};
         share(&range, threads, state);
       }
     }

@@ -80,6 +80,8 @@ class Streams:
             assert status in {0, self.calls.table.not_ready}
             # The work may have ended in between.
             assert (status == 0) >= said
+            if self.calls.await_event:
+                assert self.calls.await_event(event, 1000) in {0, status}
             return status == 0
         return said
 
