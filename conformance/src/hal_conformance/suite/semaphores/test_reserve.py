@@ -103,15 +103,6 @@ def test_waiting_for_ones_own_value_is_refused_s1(queue, semaphore, wait, signal
     assert semaphore.query() == 0
 
 
-def test_waiting_for_less_than_it_signals_is_fine_s1(queue, semaphore):
-    """S1: s@1 to s@2, s@2 to s@3 and so on is a chain on one semaphore."""
-    for value in range(1, 6):
-        queue.barrier(wait=semaphore.at(value), signal=semaphore.at(value + 1))
-    assert semaphore.query() == 0
-    semaphore.signal(1)
-    semaphore.wait(6, LIMIT)
-
-
 def test_a_semaphore_stands_once_in_a_signal_list_s1(queue, semaphore):
     """S1: two signals of one semaphore in one operation are refused."""
     with pytest.raises(InvalidArgumentError):
