@@ -4,10 +4,12 @@ import gc
 import signal
 import threading
 import weakref
+from functools import partial
 from importlib import metadata
 
 import numpy as np
 import pytest
+from core_harness import collect_in_threads
 
 import hal
 import hal.collectives
@@ -109,47 +111,21 @@ def test_places_that_make_no_sense_are_refused_g4(device, rank, size):
 
 
 def test_ranks_that_do_not_agree_on_their_number_g4(device):
-    second = hal.create_device("cpu")
-    errors = []
-
     def join(place, size):
-        try:
+        with pytest.raises((InvalidArgumentError, RendezvousError)):
             hal.collectives.join(place, rank=size - 2, size=size, rendezvous="odd", timeout=0.3)
-        except hal.HalError as error:
-            errors.append(error)
 
-    threads = [
-        threading.Thread(target=join, args=arguments) for arguments in [(device, 2), (second, 3)]
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(LIMIT)
-    second.close()
-    assert len(errors) == 2
-    assert all(isinstance(each, (InvalidArgumentError, RendezvousError)) for each in errors)
+    with hal.create_device("cpu") as second:
+        collect_in_threads([partial(join, device, 2), partial(join, second, 3)])
 
 
 def test_a_rank_comes_once_g4(device):
-    started = threading.Event()
-    errors = []
-
     def join():
-        started.set()
-        try:
+        with pytest.raises(hal.HalError) as caught:
             hal.collectives.join(device, rank=0, size=2, rendezvous="twice", timeout=1.0)
-        except hal.HalError as error:
-            errors.append(error)
+        return caught.type.__name__
 
-    threads = [threading.Thread(target=join) for _ in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(LIMIT)
-    assert sorted(type(each).__name__ for each in errors) == [
-        "InvalidArgumentError",
-        "RendezvousError",
-    ]
+    assert sorted(collect_in_threads([join] * 2)) == ["InvalidArgumentError", "RendezvousError"]
 
 
 def test_a_join_that_a_ctrl_c_ended_can_be_made_again_g4(device):
@@ -159,19 +135,10 @@ def test_a_join_that_a_ctrl_c_ended_can_be_made_again_g4(device):
     with pytest.raises(KeyboardInterrupt):
         hal.collectives.join(device, rank=0, size=2, rendezvous="again", timeout=LIMIT)
     timer.join()
-    joined = []
-
-    def join(place, rank):
-        joined.append(
-            hal.collectives.join(place, rank=rank, size=2, rendezvous="again", timeout=LIMIT)
-        )
-
+    join = partial(hal.collectives.join, size=2, rendezvous="again", timeout=LIMIT)
     with hal.create_device("cpu") as second:
-        other = threading.Thread(target=join, args=(second, 1))
-        other.start()
-        join(device, 0)
-        other.join(LIMIT)
-        assert sorted(each.rank for each in joined) == [0, 1]
+        joined = collect_in_threads([partial(join, device, rank=0), partial(join, second, rank=1)])
+        assert [each.rank for each in joined] == [0, 1]
         for each in joined:
             each.close()
 

@@ -8,6 +8,7 @@ import threading
 import weakref
 
 import pytest
+from core_harness import Running, collect_in_threads
 
 import hal
 from hal._backends import registry as _registry
@@ -298,17 +299,12 @@ def test_a_driver_is_opened_once_by_many_threads(plugins):
 
     plugins.add_backend("one", open_=open_)
     registry = plugins.registry()
-    results = []
 
     def work():
         start.wait(10)
-        results.append(registry.resolve("one", {}).driver)
+        return registry.resolve("one", {}).driver
 
-    threads = [threading.Thread(target=work) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(10)
+    results = collect_in_threads([work] * 4)
     assert len(drivers) == 1
     assert results == drivers * 4
 
@@ -323,13 +319,11 @@ def test_a_slow_backend_holds_up_no_other(plugins):
     plugins.add_backend("slow", probe=probe)
     plugins.add_backend("fast")
     registry = plugins.registry()
-    thread = threading.Thread(target=registry.resolve, args=("slow", {}))
-    thread.start()
+    slow = Running(registry.resolve, "slow", {})
     assert opening.wait(10)
     assert registry.resolve("fast", {}).device_index == 0
     go_on.set()
-    thread.join(10)
-    assert not thread.is_alive()
+    slow.result()
 
 
 def test_a_plugin_that_asks_for_itself_while_it_opens(plugins):

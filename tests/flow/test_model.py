@@ -1,11 +1,11 @@
 """Random programs against plain bytes, and the waits against what really conflicts."""
 
 import random
-import threading
+from functools import partial
 
 import numpy as np
 import pytest
-from core_harness import LIMIT
+from core_harness import LIMIT, collect_in_threads
 
 import hal
 from hal.flow import Flow, scheduler
@@ -198,10 +198,6 @@ def test_threads_share_a_flow(device):
         for _ in range(100):
             flow.dispatch(bump, grid=1, args=(buffer,), queue=queue)
 
-    threads = [threading.Thread(target=work, args=(name,)) for name in ("upload", "compute")]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(LIMIT)
+    collect_in_threads([partial(work, name) for name in ("upload", "compute")])
     assert buffer.numpy(timeout=LIMIT).tolist() == [200]
     hal.wait_all(buffer.used, LIMIT)

@@ -11,7 +11,7 @@ import threading
 
 import pytest
 from child_processes import output_of
-from core_harness import LIMIT
+from core_harness import LIMIT, collect_in_threads
 from program_harness import SIGNATURES, SOURCE, counted, scaled
 
 import hal
@@ -217,18 +217,13 @@ def test_a_program_is_loaded_once_on_each_device_and_never_when_compiled(open_pr
 def test_threads_that_load_at_once_load_once(open_probe, program):
     device, probe = open_probe()
     made = pickle.loads(pickle.dumps(program))
-    begin, found = threading.Barrier(4), []
+    begin = threading.Barrier(4)
 
     def load():
         begin.wait(LIMIT)
-        found.append(device.load(made))
+        return device.load(made)
 
-    threads = [threading.Thread(target=load) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(LIMIT)
-    assert len(found) == 4
+    found = collect_in_threads([load] * 4)
     assert len(set(map(id, found))) == 1
     assert probe.calls["load_module"] == 1
 

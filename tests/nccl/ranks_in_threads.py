@@ -6,6 +6,7 @@ import random
 import socket
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
 
@@ -26,22 +27,9 @@ FAKE = ctypes.CDLL(os.environ[f"HAL_{PROVIDER.upper()}_LIBRARY"])
 
 def in_threads(functions):
     """Call each on a thread; return the results, or raise the first error."""
-    results, errors = [None] * len(functions), []
-
-    def run(index):
-        try:
-            results[index] = functions[index]()
-        except BaseException as error:  # noqa: BLE001 - raised by the caller
-            errors.append(error)
-
-    threads = [threading.Thread(target=run, args=(index,)) for index in range(len(functions))]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    if errors:
-        raise errors[0]
-    return results
+    with ThreadPoolExecutor(len(functions)) as pool:
+        running = [pool.submit(each) for each in functions]
+    return [each.result() for each in running]
 
 
 class Ranks:

@@ -4,12 +4,12 @@ import gc
 import random
 import signal
 import sys
-import threading
+from functools import partial
 
 import numpy as np
 import pytest
 from pool_cases import check_books, slots_of
-from shortcut_harness import Calls, main, warm
+from shortcut_harness import Calls, in_threads, main, warm
 
 import hal
 from hal._memory.heap import Heap
@@ -94,23 +94,13 @@ def case_more_than_a_few_that_have_ended_are_pythons_m1(device):
 
 
 def case_threads_share_the_cache_m1(device):
-    errors = []
-
     def work(index):
-        try:
-            for number in range(400):
-                value = (index * 31 + number) % 256
-                buffer = device.upload(np.full(1000 + index, value, np.uint8))
-                assert set(buffer.numpy().tolist()) == {value}
-        except BaseException as error:  # noqa: BLE001 - told below
-            errors.append(error)
+        for number in range(400):
+            value = (index * 31 + number) % 256
+            buffer = device.upload(np.full(1000 + index, value, np.uint8))
+            assert set(buffer.numpy().tolist()) == {value}
 
-    threads = [threading.Thread(target=work, args=(index,)) for index in range(4)]
-    for each in threads:
-        each.start()
-    for each in threads:
-        each.join(60)
-    assert not errors, errors
+    in_threads(*(partial(work, index) for index in range(4)))
     check_books(device)
 
 

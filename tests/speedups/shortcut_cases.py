@@ -15,7 +15,7 @@ from unittest import mock
 
 import numpy as np
 import pytest
-from shortcut_harness import SOURCE, Calls, Interrupt, fill_at_once, main, warm
+from shortcut_harness import SOURCE, Calls, Interrupt, fill_at_once, in_threads, main, warm
 
 import hal
 from hal._engine import progress, timelines
@@ -169,14 +169,12 @@ def case_a_held_lock_leaves_it_to_python_i5(device):
         has_begun.wait(30)
         device.queue.fill(buffer, 2, signal=(done.at(1),))
 
-    threads = [threading.Thread(target=each) for each in (hold, submit)]
-    for each in threads:
-        each.start()
-    has_begun.wait(30)
-    assert done._reserved == 0
-    may_end.set()
-    for each in threads:
-        each.join(30)
+    def look():
+        has_begun.wait(30)
+        assert done._reserved == 0
+        may_end.set()
+
+    in_threads(hold, submit, look)
     with timelines.lock:
         device.queue.fill(buffer, 3, signal=(done.at(2),))
         assert done._reserved == 1

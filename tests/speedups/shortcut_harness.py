@@ -6,8 +6,9 @@ Those of `pool_cases.py`, `row_cases.py` and `fault_cases.py` need the software 
 
 import gc
 import sys
-import threading
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import hal
 from hal._base import speedups
@@ -46,33 +47,32 @@ def warm(device):
     return buffer
 
 
+def in_threads(*functions):
+    """Run functions on threads of their own; return their results, or raise the first error."""
+    with ThreadPoolExecutor(len(functions)) as pool:
+        running = [pool.submit(each) for each in functions]
+        return [each.result(60) for each in running]
+
+
 def fill_at_once(device, count, queue_of, waits_for):
     """Have threads fill a buffer each, 300 times, and wait for it now and then.
 
     Fill `number` of thread `index` is submitted to the queue ``queue_of(index, number)``, behind
     the fill before it of thread ``waits_for(index)``.
     """
-    rounds, errors = 300, []
+    rounds = 300
     buffers = [device.allocate(64) for _ in range(count)]
     semaphores = [hal.create_semaphore() for _ in range(count)]
 
     def work(index):
         own, other = semaphores[index], semaphores[waits_for(index)]
-        try:
-            for number in range(1, rounds + 1):
-                order = {"wait": (other.at(number - 1),), "signal": (own.at(number),)}
-                queue_of(index, number).fill(buffers[index], number % 256, **order)
-                if not number % 50:
-                    own.wait(number, 60)
-        except BaseException as error:  # noqa: BLE001 - told below
-            errors.append(error)
+        for number in range(1, rounds + 1):
+            order = {"wait": (other.at(number - 1),), "signal": (own.at(number),)}
+            queue_of(index, number).fill(buffers[index], number % 256, **order)
+            if not number % 50:
+                own.wait(number, 60)
 
-    threads = [threading.Thread(target=work, args=(index,)) for index in range(count)]
-    for each in threads:
-        each.start()
-    for each in threads:
-        each.join(60)
-    assert not errors, errors
+    in_threads(*(partial(work, index) for index in range(count)))
     device.wait_idle(60)
     assert [each.query() for each in semaphores] == [rounds] * count
     assert all(each.numpy().tolist() == [rounds % 256] * 64 for each in buffers)

@@ -5,10 +5,11 @@ import sys
 import threading
 import weakref
 from collections import Counter
+from functools import partial
 
 import numpy as np
 import pytest
-from shortcut_harness import Calls, fails, main, warm
+from shortcut_harness import Calls, fails, in_threads, main, warm
 
 import hal
 from hal._transfers.transfers import SMALL
@@ -168,20 +169,11 @@ def case_a_large_array_is_written_from_where_it_is_q4(device):
 
 def case_threads_read_at_once_m1(device):
     buffers = [device.upload(np.full(1 << 18, number, np.uint8)) for number in range(4)]
-    right = []
 
-    def read(buffer, number):
-        right.append(all((buffer.numpy() == number).all() for _ in range(30)))
+    def read(number):
+        return all((buffers[number].numpy() == number).all() for _ in range(30))
 
-    threads = [
-        threading.Thread(target=read, args=(buffer, number))
-        for number, buffer in enumerate(buffers)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
-    assert right == [True] * 4
+    assert in_threads(*(partial(read, number) for number in range(4))) == [True] * 4
     assert not device._context.direct.users
 
 
