@@ -2,15 +2,9 @@
 """gpusim's streams, events, contexts, schedules and aborts."""
 
 import pytest
-from engine_harness import abort, forget_kernels, run
+from engine_harness import abort, run
 
 MODES = pytest.mark.parametrize("mode", ["free", "stepped"])
-
-
-@pytest.fixture(scope="module", autouse=True)
-def no_files_are_left():
-    yield
-    forget_kernels()
 
 
 def test_it_says_what_it_is():

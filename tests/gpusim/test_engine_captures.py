@@ -7,7 +7,7 @@ The expectations are what an H100's driver (580, CUDA 13) answered to the same c
 import textwrap
 
 import pytest
-from engine_harness import forget_kernels, run
+from engine_harness import run
 
 BENCH = """
 cu = Driver()
@@ -42,12 +42,6 @@ def elsewhere(function):
 
 def bench(program, flags=1):
     return BENCH.replace("FLAGS", str(flags)) + textwrap.dedent(program)
-
-
-@pytest.fixture(scope="module", autouse=True)
-def no_files_are_left():
-    yield
-    forget_kernels()
 
 
 def test_what_is_captured_runs_when_its_graph_is_launched():

@@ -9,16 +9,10 @@ from pathlib import Path
 
 import build
 import pytest
-from engine_harness import HERE, abort, forget_kernels, run
+from engine_harness import HERE, abort, run
 
 MODES = pytest.mark.parametrize("mode", ["free", "stepped"])
 HEADER = Path("/usr/local/cuda/include/cuda.h")
-
-
-@pytest.fixture(scope="module", autouse=True)
-def no_files_are_left():
-    yield
-    forget_kernels()
 
 
 def test_the_nth_call_of_a_function_fails_and_does_nothing():

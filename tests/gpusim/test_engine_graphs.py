@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import pytest
-from engine_harness import abort, forget_kernels, run
+from engine_harness import abort, run
 
 MODES = pytest.mark.parametrize("mode", ["free", "stepped"])
 
@@ -22,12 +22,6 @@ def kernel(function, *values, block=1):
 def instance(graph):
     return cu.make("cuGraphInstantiateWithFlags", graph, 0)
 """
-
-
-@pytest.fixture(scope="module", autouse=True)
-def no_files_are_left():
-    yield
-    forget_kernels()
 
 
 def graphs(program: str) -> str:

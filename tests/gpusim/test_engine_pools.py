@@ -4,7 +4,7 @@
 import textwrap
 
 import pytest
-from engine_harness import abort, forget_kernels, run
+from engine_harness import abort, run
 
 MODES = pytest.mark.parametrize("mode", ["free", "stepped"])
 
@@ -34,12 +34,6 @@ def follow():  # t comes behind s
 def idle(stream):
     while cu.code("cuStreamQuery", stream): pass
 """
-
-
-@pytest.fixture(scope="module", autouse=True)
-def no_files_are_left():
-    yield
-    forget_kernels()
 
 
 def in_bed(program, **settings):
