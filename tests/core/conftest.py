@@ -133,6 +133,14 @@ def latch():
 
 
 @pytest.fixture
+def held(open_probe, latch):
+    """A device, its probe, and a fill on its queue that runs once the latch is opened."""
+    device, probe = open_probe()
+    probe.hold(latch)
+    return device, probe, device.queue.fill(device.allocate(16), 1)
+
+
+@pytest.fixture
 def gate():
     """An event for host functions to wait for, with `LIMIT`; set at the end."""
     event = threading.Event()

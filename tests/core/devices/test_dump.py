@@ -56,10 +56,8 @@ def test_it_is_bounded_s9(device):
     assert " 0 busy queues" in hal.dump()
 
 
-def test_it_never_waits_for_a_device_s9(open_probe, latch):
-    device, probe = open_probe()
-    probe.hold(latch)
-    submission = device.queue.fill(device.allocate(16), 1)
+def test_it_never_waits_for_a_device_s9(held, latch):
+    device, _, submission = held
     assert f"fill on {device.queue.name}, which is running" in hal.dump()
     latch.open()
     submission.wait(LIMIT)

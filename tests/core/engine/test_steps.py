@@ -92,11 +92,9 @@ def test_a_handler_that_opens_a_device_while_one_is_named_is_told_o3():
     hal.create_device("cpu").close(LIMIT)
 
 
-def test_a_handler_that_exports_while_its_thread_does_is_told_o3(latch, open_probe):
+def test_a_handler_that_exports_while_its_thread_does_is_told_o3(latch, held):
     """O3: the interrupted call owns the stream on which other libraries wait for ours."""
-    device, probe = open_probe()
-    probe.hold(latch)
-    running = device.queue.fill(device.allocate(4), 1)
+    device, _, running = held
     with device._external._lock, pytest.raises(ReentrantCallError, match="another thread"):
         device._external.outgoing()
     latch.open()

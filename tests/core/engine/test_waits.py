@@ -112,11 +112,9 @@ def test_a_waiter_asks_for_what_ends_first_on_each_queue_s6(open_probe, latch, m
     second.wait(LIMIT)
 
 
-def test_a_failure_while_a_waiter_asks_ends_the_wait_s6(open_probe, latch, monkeypatch):
+def test_a_failure_while_a_waiter_asks_ends_the_wait_s6(held, latch, monkeypatch):
     """S6: also for a value that was already reached, which brings no other news."""
-    device, probe = open_probe()
-    probe.hold(latch)
-    running = device.queue.fill(device.allocate(4), 1)
+    _, _, running = held
     reached = hal.create_semaphore(1)
 
     def ask_until(*_):
@@ -131,12 +129,9 @@ def test_a_failure_while_a_waiter_asks_ends_the_wait_s6(open_probe, latch, monke
     running.wait(LIMIT)
 
 
-def test_waiting_sleeps_s6(open_probe, latch):
+def test_waiting_sleeps_s6(held, latch):
     """S6: a wait of 300 ms for work in flight burns next to no processor time."""
-    device, probe = open_probe()
-    buffer = device.allocate(16)
-    probe.hold(latch)
-    running = device.queue.fill(buffer, 1)
+    _, probe, running = held
     before = time.thread_time()
     with pytest.raises(DeadlineExceededError):
         running.wait(0.3)
@@ -169,12 +164,10 @@ class Clock:
 
 @pytest.mark.parametrize(("turn", "most"), [(2e-6, 0), (100e-6, 50)])
 def test_a_waiter_naps_only_where_others_want_the_processor_s6(
-    open_probe, latch, monkeypatch, turn, most
+    held, latch, monkeypatch, turn, most
 ):
     """S6: in its first millisecond it asks without a pause, unless its turns take long."""
-    device, probe = open_probe()
-    probe.hold(latch)
-    running = device.queue.fill(device.allocate(16), 1)
+    _, probe, running = held
     asked, clock = probe.calls["query_event"], Clock(turn)
     with monkeypatch.context() as patch:
         patch.setattr(waiting, "sync", clock)
@@ -235,14 +228,10 @@ def test_a_sleeper_retires_what_it_waits_for_itself_s6(open_probe, latch, monkey
     assert probe.calls["notify"] == count
 
 
-def test_the_progress_thread_serves_more_sleepers_than_have_a_doorbell_s6(
-    open_probe, latch, monkeypatch
-):
+def test_the_progress_thread_serves_more_sleepers_than_have_a_doorbell_s6(held, latch, monkeypatch):
     """S6: two of five have themselves rung for, and it does the rest."""
     monkeypatch.setattr(Notifier, "MOST", 2)
-    device, probe = open_probe()
-    probe.hold(latch)
-    running = device.queue.fill(device.allocate(16), 1)
+    _, probe, running = held
     waiters = []
     for count in (1, 2, 3, 3, 3):
         waiters.append(Running(running.wait, LIMIT))
@@ -253,11 +242,9 @@ def test_the_progress_thread_serves_more_sleepers_than_have_a_doorbell_s6(
     assert probe.calls["notify"] == 3
 
 
-def test_waits_that_run_out_do_not_fill_the_notify_stream_s6(open_probe, latch):
+def test_waits_that_run_out_do_not_fill_the_notify_stream_s6(held, latch):
     """S6: each leaves its notification behind, on a stream that takes only so many."""
-    device, probe = open_probe()
-    probe.hold(latch)
-    running = device.queue.fill(device.allocate(16), 1)
+    _, probe, running = held
     for _ in range(3 * Notifier.MOST):
         with pytest.raises(DeadlineExceededError):
             running.wait(0.002)
@@ -305,11 +292,9 @@ def test_no_sleeper_relies_on_a_notification_of_an_earlier_operation_s6(
     last.result()
 
 
-def test_ctrl_c_leaves_no_half_armed_notification_s6(open_probe, latch):
+def test_ctrl_c_leaves_no_half_armed_notification_s6(held, latch):
     """S6, O3: it comes while the waiter is in the native call; the next one arms anew."""
-    device, probe = open_probe()
-    probe.hold(latch)
-    running = device.queue.fill(device.allocate(16), 1)
+    device, probe, running = held
     probe.fail_call(1, KeyboardInterrupt(), ("notify",))
     with pytest.raises(KeyboardInterrupt):
         running.wait(LIMIT)
@@ -322,12 +307,9 @@ def test_ctrl_c_leaves_no_half_armed_notification_s6(open_probe, latch):
     assert device.queue._context.events.is_idle()
 
 
-def test_impatient_leader_wakes_a_follower_s6(open_probe, latch):
+def test_impatient_leader_wakes_a_follower_s6(held, latch):
     """S6: the waiter that polls times out; the others must still see the work end."""
-    device, probe = open_probe()
-    buffer = device.allocate(16)
-    probe.hold(latch)
-    running = device.queue.fill(buffer, 1)
+    _, _, running = held
     ready, gone = threading.Barrier(9, timeout=LIMIT), threading.Barrier(5, timeout=LIMIT)
 
     def impatient():
@@ -401,12 +383,9 @@ def test_bad_time_outs_are_refused(device, timeout, error):
 
 
 @pytest.mark.parametrize("name", ["create_stream", "wait_event", "notify"])
-def test_a_notification_that_cannot_be_armed_is_tried_again_s6(open_probe, latch, name):
+def test_a_notification_that_cannot_be_armed_is_tried_again_s6(held, latch, name):
     """S6: at once, not when the progress thread's longest sleep is over."""
-    device, probe = open_probe()
-    buffer = device.allocate(16)
-    probe.hold(latch)
-    running = device.queue.fill(buffer, 1)
+    device, probe, running = held
     for number in range(1, 6):
         probe.fail_call(number, OutOfMemoryError("no room for it"), (name,))
     tried = probe.calls[name]
