@@ -164,19 +164,6 @@ def test_a_function_that_the_driver_lacks_is_unimplemented(driver):
         _driver.call(cuNew)
 
 
-def test_memory_that_ends_gives_the_pools_cache_back_m1(lab, simulator):
-    before = simulator.calls("cuMemPoolTrimTo")
-    simulator.fail("cuMemAlloc", 1, 2)
-    address = lab.device.allocate(256, MemoryType.DEVICE)
-    assert simulator.calls("cuMemPoolTrimTo") == before + 1
-    lab.device.free(address, MemoryType.DEVICE)
-    simulator.fail("cuMemAlloc", 1, 2)
-    simulator.fail("cuMemAlloc", 2, 2)
-    with pytest.raises(OutOfMemoryError) as caught:
-        lab.device.allocate(256, MemoryType.DEVICE)
-    assert caught.value.native_code == 2
-
-
 def test_pinned_memory_that_ends_is_no_business_of_the_pool_m1(lab, simulator):
     before = simulator.calls("cuMemPoolTrimTo")
     simulator.fail("cuMemHostAlloc", 1, 2)

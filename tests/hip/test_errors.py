@@ -113,15 +113,3 @@ def test_a_missing_function_is_named_with_the_version(native):
     assert caught.value.native_name == "hipMallocPitch"
     assert not native.has("hipMalloc", "hipMallocPitch")
     assert native.has("hipMalloc")
-
-
-def test_out_of_memory_gives_the_pools_own_back_first_m1(device, simulator):
-    simulator.fail("hipMalloc", 1, 2)
-    before = simulator.calls("hipMemPoolTrimTo")
-    address = device.allocate(256, MemoryType.DEVICE)
-    assert simulator.calls("hipMemPoolTrimTo") == before + 1
-    device.free(address, MemoryType.DEVICE)
-    simulator.limit_memory(1 << 20)
-    with pytest.raises(OutOfMemoryError) as caught:
-        device.allocate(2 << 20, MemoryType.DEVICE)
-    assert caught.value.native_name == "hipErrorOutOfMemory"

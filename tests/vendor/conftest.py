@@ -21,3 +21,11 @@ __all__ = [
 @pytest.fixture(scope="session", params=vendors.BINDINGS)
 def vendor(request):
     return vendors.load(request.param)
+
+
+@pytest.fixture(autouse=True)
+def nothing_leaks(simulator):
+    """Set up first, so it ends last: what a test's devices had is given back."""
+    before = simulator.leaks()
+    yield
+    assert simulator.leaks() == before

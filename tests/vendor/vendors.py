@@ -12,8 +12,10 @@ from hal.native import MemoryType
 
 BINDINGS = {"cuda": "cuda.bindings", "hip": "rocm.bindings"}
 SYMBOLS = {
+    "cuEventDestroy": "cuEventDestroy_v2",
     "cuStreamBeginCapture": "cuStreamBeginCapture_v2",
     "cuStreamDestroy": "cuStreamDestroy_v2",
+    "hipEventCreate": "hipEventCreateWithFlags",
     "hipStreamCreate": "hipStreamCreateWithFlags",
 }
 """What a library calls a function, where it is not the name."""
