@@ -2,7 +2,8 @@
 
 Before a collective the ranks exchange headers, so all have come when its data moves. A rank that
 waits too long for them asks the others where they are: those that are in an operation of the group
-answer, so that the others are known. An error is told to all.
+answer, so that the others are known. An error is told to all. Calls on the user's own thread would
+save two hand-overs, and were rejected: a submission never waits for other ranks (G3).
 """
 
 from __future__ import annotations
