@@ -9,7 +9,7 @@ static bool is_made(PyObject *reads) {
   return Py_TYPE(reads) == engine.ReadsInFlight && get(reads, ReadsInFlight__limit);
 }
 
-static bool is_free(PyObject *reads) { return !is_locked(get(reads, ReadsInFlight__lock)); }
+static bool is_free(PyObject *reads) { return !is_true(reads, ReadsInFlight__is_busy); }
 
 static uintptr_t address_in(PyObject *read, int field) {
   return (uintptr_t)PyLong_AsSsize_t(PyTuple_GET_ITEM(read, field)); /* the unsigned one goes by way of bytes */

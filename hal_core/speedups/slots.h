@@ -78,12 +78,12 @@
   OF(C, S, Submission)                                                                              \
   OF(C, S, ndarray)
 #define FLOW(C, S)                                                                                  \
-  OF(C, S, Flow, _first, _lanes, _lock, trace)                                                      \
+  OF(C, S, Flow, _first, _is_busy, _lanes, trace)                                                   \
   OF(C, S, History, intervals, lanes, readers, special, writer)                                     \
   OF(C, S, Lanes, compute, device, download, upload)                                                \
   OF(C, S, BufferSet, buffers, execution, is_doubtful, others, reads, uploads)                      \
   OF(C, S, Pipeline, _closed, _flow, _lanes, _most, _needed, _reads, recording, _runs, _sets)       \
-  OF(C, S, ReadsInFlight, _limit, _lock, _sizes, _total)                                            \
+  OF(C, S, ReadsInFlight, _is_busy, _limit, _sizes, _total)                                         \
   OF(C, S, Recording, commands, direct, uses)                                                       \
   OF(C, S, Routine, _flow, _lanes, _plain)                                                          \
   OF(C, S, TrackedBuffer, flow, history, raw, reading, writing)

@@ -127,7 +127,7 @@ bool add_waits(struct uses *self, PyObject *operation, PyObject **waits) {
 }
 
 bool are_current(const struct uses *self) {
-  if (is_locked(get(self->flow, Flow__lock))) return false;
+  if (is_true(self->flow, Flow__is_busy)) return false;
   for (Py_ssize_t i = 0; i < self->count; i++) {
     const struct use *use = &self->all[i];
     PyObject *history = history_of(use);

@@ -337,8 +337,11 @@ def test_closing_a_flow_leaves_what_it_was_given_going_on(device, gate):
 class Watched:
     """A lock that says when a thread is about to take it."""
 
-    def __init__(self, lock):
-        self.lock, self.reached = lock, threading.Event()
+    def __init__(self):
+        self.lock, self.reached = threading.Lock(), threading.Event()
+
+    def _is_owned(self):
+        return False
 
     def __enter__(self):
         self.reached.set()
@@ -354,7 +357,7 @@ def test_a_flow_may_be_closed_while_another_thread_writes(device, second_device,
     ones = np.ones(1000, np.uint8)
     first, second = flow.allocate(1000), flow.allocate(1000, device=second_device)
     flow.write(first, ones, hold=True, wait=gate.at(1))
-    flow._lock = watched = Watched(flow._lock)
+    flow._lock = watched = Watched()
 
     def run(function):
         try:

@@ -16,6 +16,7 @@ from weakref import WeakKeyDictionary
 
 import hal
 from hal.errors import ClosedError, HalError, InvalidArgumentError
+from hal.flow.locks import refuse_reentrance
 
 _MANY: Final = 64  # the number of memories from which untracked ones are purged
 
@@ -29,7 +30,7 @@ class Tracked(Protocol):
 _TrackedRange: TypeAlias = tuple[int, int, weakref.ref[Tracked]]
 """An address, the one behind the last byte, and what tracks the bytes between."""
 
-_lock: Final = threading.Lock()
+_lock: Final = threading.RLock()
 
 
 class AddressMap:
@@ -42,7 +43,7 @@ class AddressMap:
     __slots__ = ("_limit", "_lock", "_noted", "_ranges")
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._noted: list[weakref.ref[Tracked]] = []
         self._ranges: list[_TrackedRange] = []  # sorted, and disjoint
         self._limit = _MANY
@@ -52,6 +53,7 @@ class AddressMap:
 
     def note(self, history: Tracked) -> None:
         """Note memory that nobody else can have tracked."""
+        refuse_reentrance(self._lock)
         with self._lock:
             self._noted.append(weakref.ref(history))
             if len(self._noted) > self._limit:
@@ -61,6 +63,7 @@ class AddressMap:
         """Note anybody's memory; raise `InvalidArgumentError` if some is tracked already."""
         raw = history.raw
         assert raw is not None  # noqa: S101 - it was just made
+        refuse_reentrance(self._lock)
         with self._lock:
             self._settle()
             try:
@@ -146,6 +149,7 @@ _of: Final[WeakKeyDictionary[hal.Device, AddressMap]] = WeakKeyDictionary()
 
 def address_map_of(device: hal.Device) -> AddressMap:
     """Return the tracked memory of a device, the same for all flows."""
+    refuse_reentrance(_lock)
     with _lock:
         found = _of.get(device)
         if found is None:

@@ -15,12 +15,13 @@ from numpy.typing import NDArray
 
 import hal
 from hal.errors import ArgumentTypeError, InvalidArgumentError, OperationError
+from hal.flow.locks import refuse_reentrance
 
 Bytes = NDArray[np.uint8]
 
 _MANY: Final = 64  # the number of reads in flight from which ended ones are purged
 
-_lock = threading.Lock()
+_lock = threading.RLock()
 _held: dict[int, dict[int, _Hold]] = {}
 """For each array that owns memory, by id: the arrays that were made read-only, by id."""
 
@@ -97,6 +98,7 @@ class HeldArray:
         try:
             # If numpy does not own the memory, a cleared flag cannot always be set again.
             if each is None and chain and chain[-1].flags.owndata:
+                refuse_reentrance(_lock)
                 with _lock:
                     self._make_read_only(chain)
             self._checksum = zlib.crc32(host.data)
@@ -121,6 +123,9 @@ class HeldArray:
 
     def end(self) -> None:
         """Allow changes to the array again; may be called twice."""
+        if self._root is None:
+            return
+        refuse_reentrance(_lock)
         with _lock:
             root, self._root = self._root, None
             if root is not None:
@@ -164,10 +169,11 @@ class ReadsInFlight:
     begins at most so much before them. So neither costs more while many are on their way.
     """
 
-    __slots__ = ("_limit", "_lock", "_sizes", "_total")
+    __slots__ = ("_is_busy", "_limit", "_lock", "_sizes", "_total")
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
+        self._is_busy = False  # whether a read is being noted; for the C extension
         self._sizes: dict[int, list[_Read]] = {}
         self._total = 0
         self._limit = _MANY
@@ -178,19 +184,28 @@ class ReadsInFlight:
         if not size:
             return
         start = _address(target)
+        if self._is_busy:  # a `check` that was interrupted does not mind
+            refuse_reentrance(self._lock)
         with self._lock:
-            # The submission keeps the memory alive as long as it matters.
-            alike = self._sizes.setdefault(size.bit_length(), [])
-            index = bisect_left(alike, start, key=_START)
-            read = (start, start + size, submission)
-            before = alike[index] if index < len(alike) else None
-            if before is not None and before[:2] == read[:2] and before[-1].done:
-                alike[index] = read
-                return
-            alike.insert(index, read)
-            self._total += 1
-            if self._total > self._limit:
-                self._forget()
+            try:
+                self._is_busy = True
+                # The submission keeps the memory alive as long as it matters.
+                self._note(size.bit_length(), (start, start + size, submission))
+            finally:
+                self._is_busy = False
+
+    def _note(self, bits: int, read: _Read) -> None:
+        """Note a read; with the lock."""
+        alike = self._sizes.setdefault(bits, [])
+        index = bisect_left(alike, read[0], key=_START)
+        before = alike[index] if index < len(alike) else None
+        if before is not None and before[:2] == read[:2] and before[-1].done:
+            alike[index] = read
+            return
+        alike.insert(index, read)
+        self._total += 1
+        if self._total > self._limit:
+            self._forget()
 
     def check(self, host: Any, what: str) -> None:  # noqa: ANN401 - an array, or what becomes one
         """Raise `InvalidArgumentError` if a read that has not ended fills some of these bytes."""
@@ -198,12 +213,14 @@ class ReadsInFlight:
             return
         low, high = _bounds(host)
         with self._lock:
-            for bits, reads in self._sizes.items():
-                begin = bisect_left(reads, low - (1 << bits), key=_START)
-                for index in range(begin, len(reads)):  # islice would pass by those before
+            for bits, reads in list(self._sizes.items()):
+                index = bisect_left(reads, low - (1 << bits), key=_START)
+                # The length is asked anew: a handler may add some. islice would pass by the first.
+                while index < len(reads):
                     start, stop, submission = reads[index]
                     if start >= high:
                         break
+                    index += 1
                     if low < stop and not submission.done:
                         raise InvalidArgumentError(
                             f"{what}: the array is still being filled by a {submission.kind} on "

@@ -10,6 +10,7 @@ import hal
 from hal.arguments import as_choice, as_text, shown
 from hal.errors import InvalidArgumentError
 from hal.flow.buffers import TrackedBuffer
+from hal.flow.locks import refuse_reentrance
 from hal.flow.modes import MemoryMode
 from hal.flow.tracking import Lanes
 from hal.flow.transfers import Transfers
@@ -64,7 +65,7 @@ class MergeBuffer:
     def __init__(self, flow: Transfers, lanes: Lanes) -> None:
         self.device: Final = lanes.device
         self._flow = flow
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._held: _Held | None = None
         self._whole: TrackedBuffer | None = None
 
@@ -105,7 +106,9 @@ class MergeBuffer:
         as_choice(mode, _MODES, "load: mode")
         self._flow.check_open()
         self._flow.check(source, "load")
+        refuse_reentrance(self._lock)
         with self._lock:
+            self._flow.check_open()  # again: it may have been closed meanwhile, and this with it
             if mode == self.mode == "streaming" and self.source is source:
                 return None  # it stands for the source already
             self._empty()
@@ -145,6 +148,7 @@ class MergeBuffer:
             self._flow.check(source, "expect")
         if mode is not None:
             as_choice(mode, _MODES, "expect: mode")
+        refuse_reentrance(self._lock)
         with self._lock:
             held = self._held
             if (
@@ -166,6 +170,7 @@ class MergeBuffer:
 
     def recover(self) -> None:
         """Hold nothing, and forget failed work on its memory, as `TrackedBuffer.recover` does."""
+        refuse_reentrance(self._lock)
         with self._lock:
             self._empty()
             if self._whole is not None:
@@ -173,6 +178,7 @@ class MergeBuffer:
 
     def close(self) -> None:
         """Release its memory, once all that uses it has ended. The next `load` makes another."""
+        refuse_reentrance(self._lock)
         with self._lock:
             self._empty()
             whole, self._whole = self._whole, None

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, TypeVar
 
 import hal
 from hal.arguments import as_choice, as_flag, as_function, as_instance, as_int, shown
 from hal.errors import ArgumentTypeError, ClosedError, HalError, InvalidArgumentError
 from hal.flow.buffers import TrackedBuffer, Tracker, not_tracked
+from hal.flow.locks import refuse_reentrance
 from hal.flow.tracking import History, Lanes, TrackedAccess, collect, note
 from hal.flow.virtual import VirtualDevice
 from hal.protocols import Waits
@@ -23,6 +24,8 @@ TraceFunction: TypeAlias = Callable[[hal.Submission, Sequence[Any]], object]
 
 _LANES: Final = ("upload", "compute", "download")
 
+_T = TypeVar("_T")
+
 
 class Scheduler(Tracker):
     """The order of work by the bytes that it uses; base of `hal.flow.Flow`.
@@ -34,13 +37,16 @@ class Scheduler(Tracker):
     one order by all threads.
     """
 
-    __slots__ = ("_closed", "_first", "_lanes", "_lock", "_queues", "trace")
+    __slots__ = ("_closed", "_first", "_is_busy", "_lanes", "_lock", "_queues", "trace")
 
     def __init__(self, devices: Sequence[AnyDevice], trace: TraceFunction | None) -> None:
         if not devices:
             message = "a flow takes at least one device: Flow(hal.create_device('cpu'))"
             raise ArgumentTypeError(message)
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
+        # Whether a thread has begun something with the lock. The C extension, which does not take
+        # that, leaves a call to Python then.
+        self._is_busy = False
         self.trace = None if trace is None else as_function(trace, "Flow: trace")
         self._closed = False
         self._lanes = {device: Lanes(device) for device in map(_opened, devices)}
@@ -77,29 +83,44 @@ class Scheduler(Tracker):
                 f"release: this is a part, {buffer.size} bytes of {history.size}; release the "
                 "buffer that it was taken from"
             )
-        with self._lock:
-            self._settle(history)
-            fence = hal.Fence(history.entries(None, readers=True))
-            history.end()
-        return buffer.raw, fence
+        return buffer.raw, self._alone(self._release, history)
+
+    def _release(self, history: History) -> hal.Fence:
+        self._settle(history)
+        fence = hal.Fence(history.entries(None, readers=True))
+        history.end()
+        return fence
 
     def recover(self, buffer: TrackedBuffer) -> None:
         """Recover a buffer; see `TrackedBuffer.recover`."""
         self.check(buffer, "recover")
-        with self._lock:
-            buffer.history.doubt()
-            self._settle(buffer.history)
+        self._alone(self._recover, buffer)
+
+    def _recover(self, buffer: TrackedBuffer) -> None:
+        buffer.history.doubt()
+        self._settle(buffer.history)
 
     def fence(self, buffer: TrackedBuffer, *, readers: bool) -> hal.Fence:
         """Return `TrackedBuffer.written`, or with `readers`, `TrackedBuffer.used`."""
         readers = as_flag(readers, "fence: readers")
         self.check(buffer, "used" if readers else "written")
-        with self._lock:
-            self._settle(buffer.history)
-            entries = buffer.history.entries((buffer.start, buffer.stop), readers=readers)
-        return hal.Fence(entries)
+        return hal.Fence(self._alone(self._entries, buffer, readers))
+
+    def _entries(self, buffer: TrackedBuffer, readers: object) -> Sequence[Any]:
+        self._settle(buffer.history)
+        return buffer.history.entries((buffer.start, buffer.stop), readers=bool(readers))
 
     # For the modules of this package
+
+    def _alone(self, function: Callable[..., _T], *arguments: object) -> _T:
+        """Call a function with the lock; raise `ReentrantCallError` if the thread has it."""
+        refuse_reentrance(self._lock)
+        with self._lock:
+            try:
+                self._is_busy = True
+                return function(*arguments)
+            finally:
+                self._is_busy = False
 
     def run(
         self,
@@ -108,22 +129,27 @@ class Scheduler(Tracker):
         wait: Waits = (),
     ) -> hal.Submission:
         """Submit work with these accesses, after everything that it has to wait for."""
+        # As `_alone`, without its calls
+        if self._is_busy:
+            refuse_reentrance(self._lock)
         with self._lock:
             try:
+                self._is_busy = True
                 waits = collect(accesses, self.look, wait)
                 operation = submit(waits)
                 note(accesses, operation)
             except BaseException as error:
                 doubt(accesses, error)
                 raise
+            finally:
+                self._is_busy = False
         if self.trace is not None:
             self.trace(operation, waits)
         return operation
 
     def renew(self, buffer: TrackedBuffer) -> TrackedBuffer:
         """End a whole buffer, and return another of its memory, ordered behind its work."""
-        with self._lock:
-            history = buffer.history.renew()
+        history = self._alone(buffer.history.renew)
         history.lanes.addresses.note(history)
         return TrackedBuffer(buffer.flow, history, buffer.raw, name=buffer.name, mode=buffer.mode)
 

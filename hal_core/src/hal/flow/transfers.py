@@ -329,12 +329,15 @@ class Transfers(Scheduler):
             wait,
         )
 
-    def _close_keepers(self, seconds: float) -> None:
-        """Free the queues that follow transfers; wait so long until held arrays are given back."""
+    def _end(self) -> list[hal.Queue]:
+        """Close the flow; return the queues that follow transfers, of which no more are made."""
+        self._closed = True
+        return [*self._keepers.values()]
+
+    @staticmethod
+    def _close_keepers(keepers: Sequence[hal.Queue], seconds: float) -> None:
+        """Free those queues; wait so long until held arrays are given back."""
         deadline = time.monotonic() + seconds
-        with self._lock:  # so that no write of another thread makes one that is not closed
-            self._closed = True
-            keepers = [*self._keepers.values()]
         for queue in keepers:
             if queue.device.closed:
                 continue
@@ -407,13 +410,12 @@ class Transfers(Scheduler):
         )
 
     def _keeper(self, device: hal.Device) -> hal.Queue:
-        with self._lock:
-            self.check_open()
-            queue = self._keepers.get(device)
-            if queue is None:
-                # Unordered: in an ordered queue a write would end only after all writes before it,
-                # also after those that still wait for something.
-                queue = self._keepers[device] = device.create_queue(name="flow", ordered=False)
+        self.check_open()
+        queue = self._keepers.get(device)
+        if queue is None:
+            # Unordered: in an ordered queue a write would end only after all writes before it,
+            # also after those that still wait for something.
+            queue = self._keepers[device] = device.create_queue(name="flow", ordered=False)
         return queue
 
     def _write_held(
@@ -435,7 +437,7 @@ class Transfers(Scheduler):
                 raise
 
         try:
-            keeper = self._keeper(device)
+            keeper = self._alone(self._keeper, device)
             # Work after the write comes after the check, too.
             return self.run(accesses, submit, wait)
         except BaseException:
@@ -467,18 +469,24 @@ class Transfers(Scheduler):
         signal: Signals,
     ) -> hal.Submission:
         """Copy between devices, piece by piece through the host."""
-        with self._lock:
+        waits: list[Any] = []
+
+        def submit() -> hal.Submission:
             try:
                 found = collect((reading,), self.look, wait)
                 found_there = collect((writing,), self.look)
+                waits.extend((*found, *found_there))
                 read, written = self._pieces(part, found, room, found_there, signal)
                 note((reading,), read)
                 note((writing,), written)
             except BaseException:
                 doubt((reading, writing))  # whatever was raised, pieces may have been submitted
                 raise
+            return written
+
+        written = self._alone(submit)
         if self.trace is not None:
-            self.trace(written, [*found, *found_there])
+            self.trace(written, waits)
         return written
 
     def _pieces(

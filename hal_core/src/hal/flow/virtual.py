@@ -17,6 +17,7 @@ from hal.errors import (
     HalError,
     InvalidArgumentError,
 )
+from hal.flow.locks import refuse_reentrance
 
 _MOST: Final = 1024  # the most virtual devices of one call
 _NO_LISTS: Final = (str, bytes, bytearray, memoryview)
@@ -37,7 +38,7 @@ class PhysicalDevice:
             raise InvalidArgumentError(message)
         self._spec = spec
         self._parameters = parameters
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._members: list[VirtualDevice] = []
         self._count = 0
 
@@ -61,6 +62,7 @@ class PhysicalDevice:
         `DeviceLostError` once the hardware is lost.
         """
         self.check()
+        refuse_reentrance(self._lock)
         with self._lock:
             number = self._count
             self._count += 1
@@ -72,6 +74,7 @@ class PhysicalDevice:
 
     def add(self, member: VirtualDevice) -> None:
         """Add a virtual device, which is lost with the others; for this module."""
+        refuse_reentrance(_adding)
         with _adding:
             # A lost one stays: by it, `lost` knows that the hardware is gone.
             self._members = [
@@ -211,7 +214,7 @@ _members: Final[WeakSet[VirtualDevice]] = WeakSet()
 
 # One for all: two objects of `PhysicalDevice` may have the same hardware, and of two members that
 # are added at once one must find the other.
-_adding: Final = threading.Lock()
+_adding: Final = threading.RLock()
 
 
 def _hardware(member: VirtualDevice) -> tuple[str, int]:

@@ -1,0 +1,22 @@
+"""Locks of the flow layer, each of which refuses the thread that has it (O3).
+
+A user's signal handler or finaliser may use a flow in the middle of another call of its thread. A
+plain lock would have it wait for itself for ever, and a re-entrant one would let it in between two
+steps that belong together. So the locks are re-entrant, and whoever is about to take one asks
+first. Between that question and the lock a handler may come in and go again: nothing has begun yet.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hal.errors import ReentrantCallError
+
+
+def refuse_reentrance(lock: Any) -> None:  # noqa: ANN401 - a `threading.RLock`
+    """Raise `ReentrantCallError` if the calling thread has a lock."""
+    if lock._is_owned():  # noqa: SLF001 - it tells nobody else
+        raise ReentrantCallError(
+            "a signal handler or a finaliser used a flow in the middle of a call of the flow "
+            "layer's on the same thread; do that on another thread, or after it has returned"
+        )

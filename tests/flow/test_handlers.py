@@ -1,0 +1,88 @@
+"""A signal handler at every place of a flow's code, which uses the same flow (O3).
+
+It gets what it asks for, or `ReentrantCallError`; what it has interrupted goes on, in order.
+"""
+
+import pytest
+from child_processes import assert_quiet, run_python
+
+TRIALS = """
+    import contextlib, faulthandler, itertools, sys
+    import numpy as np
+    import hal
+    from hal.errors import ReentrantCallError
+    from hal.flow import Flow
+    from interrupts import Interrupts
+
+    KIND, LIMIT = sys.argv[1], 5.0
+    device = hal.create_device("cpu")
+    ones, twos = np.full(4096, 1, np.uint8), np.full(4096, 2, np.uint8)
+
+    def trial(place):
+        faulthandler.dump_traceback_later(LIMIT, exit=True)
+        flow, wrong = Flow(device), []
+        first, second, third = (flow.allocate(4096, clear=True) for _ in range(3))
+        raws = [device.allocate(64) for _ in range(2)]
+        merge = flow.merge_buffer()
+        downloads, read = [], np.zeros(4096, np.uint8)
+
+        def adopt(raw):
+            flow.adopt(raw).close()
+
+        def handler(_):
+            for use in (
+                lambda: flow.fill(second, 2),
+                lambda: flow.write(third, twos, hold=True),
+                lambda: downloads.append(flow.to_host(second)),
+                lambda: merge.load(second),
+                lambda: adopt(raws[1]),
+            ):
+                with contextlib.suppress(ReentrantCallError):
+                    use()
+
+        Interrupts.interrupt = handler
+        interrupts = Interrupts(place)
+        with interrupts:
+            if KIND == "fill":
+                flow.fill(first, 1)
+                flow.copy(first, second)
+                flow.read(first, read)
+            elif KIND == "write":
+                flow.write(first, ones, hold=True)
+                flow.read(first, read)
+            elif KIND == "merge":
+                flow.fill(first, 1)
+                merge.load(first)
+                flow.read(first, read)
+            elif KIND == "adopt":
+                adopt(raws[0])
+                flow.fill(first, 1)
+                flow.read(first, read)
+        flow.wait_idle(LIMIT)
+        for each in downloads:
+            each.result(LIMIT)
+        if not (read == 1).all():
+            wrong.append("not read")
+        if not (first.numpy(timeout=LIMIT) == 1).all():
+            wrong.append("not written")
+        flow.close(LIMIT)
+        if not (ones.flags.writeable and twos.flags.writeable):
+            wrong.append("held")
+        return interrupts.places, wrong
+
+    problems = 0
+    for place in itertools.count(1):
+        places, wrong = trial(place)
+        if wrong:
+            problems += 1
+            print(f"{KIND}, {places}: {wrong}", file=sys.stderr)
+        if not places or problems > 5:
+            break
+    assert place > 10, place
+    faulthandler.cancel_dump_traceback_later()
+"""
+
+
+@pytest.mark.parametrize("kind", ["fill", "write", "merge", "adopt"])
+def test_a_handler_at_every_call_of_a_flow_o3(tmp_path, kind):
+    assert_quiet(run_python(tmp_path, TRIALS, arguments=(kind,)))
