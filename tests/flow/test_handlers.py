@@ -14,7 +14,7 @@ TRIALS = """
     from hal.flow import Flow
     from interrupts import Interrupts
 
-    KIND, LIMIT = sys.argv[1], 5.0
+    KIND, LIMIT = sys.argv[1], 60.0
     device = hal.create_device("cpu")
     ones, twos = np.full(4096, 1, np.uint8), np.full(4096, 2, np.uint8)
 
