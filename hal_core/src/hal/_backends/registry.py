@@ -149,7 +149,7 @@ class Registry:
         except OSError as error:
             message = f"the installed backends cannot be listed: {error}"
             raise BackendUnavailableError(message) from error
-        with self._lock:  # of threads that look at the same time the first publishes
+        with self._lock:  # several threads may have looked at once: the first one's result stays
             if self._plugins is None:
                 self._plugins = found
             return self._plugins

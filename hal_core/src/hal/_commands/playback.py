@@ -45,7 +45,7 @@ class _StreamReplay(Replay):
     __slots__ = ("_playback", "replica", "table")
 
     def __init__(self, playback: Playback, table: Table | LateTable | None, count: int) -> None:
-        Replay.__init__(self, count)  # not by super(), as there
+        Replay.__init__(self, count)  # super() would cost twice as much
         self._playback = playback
         self.table = table  # None if it has no slots
         self.replica: Replica | None = None  # bound to the table, once the first calls are made

@@ -110,7 +110,7 @@ class Submission(Operation):
         return f"<Submission {self._describe()} {WORDS[self._state][0]}>"
 
     def _ask(self, seconds: float) -> bool:
-        """Ask for so long; return whether it has ended, or is no work of a stream."""
+        """Ask for up to `seconds`; return whether it has ended, or is no work of a stream."""
         waiting.spin_for_operation(self, seconds)
         return self._state != ISSUED
 

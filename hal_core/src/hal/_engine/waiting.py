@@ -505,8 +505,8 @@ class HostWaiter:
         operation = timeline._covering(value)
         if operation is not None:
             self._ends.setdefault(operation._queue, []).append(operation)
-        # A publication is news where nothing is recorded yet: the thread asks the operation itself
-        # then. It is none where that is asked already, nor for a thread that counts.
+        # Where no operation has recorded the value yet it is told when one does, to ask that
+        # itself then. Where one has, it asks that already; a thread that counts asks none.
         if operation is not None or counting:
             timeline._until_reached().watch(value, self, position)
         else:

@@ -79,7 +79,7 @@ class Extent:
 
     def _end(self) -> None:
         """Make it unusable: `dealloca` was submitted. Operations that hold it go on."""
-        self._denied |= DEALLOCATED
+        self._denied |= DEALLOCATED  # first: a thread that finds no storage looks here why
         self._storage = None
 
 

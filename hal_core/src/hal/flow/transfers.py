@@ -28,7 +28,7 @@ from hal.protocols import Signals, Waits
 TrackedOffset: TypeAlias = tuple[History, int] | None
 """A history and an offset in its memory; None if the owner orders the accesses."""
 
-_SMALL: Final = 64 << 10  # the most bytes that an update handles best
+_SMALL: Final = 64 << 10  # the most bytes that `hal.Queue.write` captures during the call
 
 _SLOTS: Final = 4  # the pieces of pinned memory for a copy from device to device through the host
 
@@ -336,7 +336,7 @@ class Transfers(Scheduler):
 
     @staticmethod
     def _close_keepers(keepers: Sequence[hal.Queue], seconds: float) -> None:
-        """Free those queues; wait so long until held arrays are given back."""
+        """Free those queues; wait up to `seconds` until held arrays are given back."""
         deadline = time.monotonic() + seconds
         for queue in keepers:
             if queue.device.closed:
