@@ -106,6 +106,13 @@ def queue(make_queue: MakeQueue) -> hal.Queue:
     return make_queue()
 
 
+@pytest.fixture(params=["stream", pytest.param("graph", marks=pytest.mark.feature("graphs"))])
+def lowering(request: pytest.FixtureRequest) -> str:
+    """A way to run recordings, out of those that the device has."""
+    name: str = request.param
+    return name
+
+
 @pytest.fixture(
     params=[
         pytest.param(None, id="queued"),

@@ -8,13 +8,6 @@ import hal
 from hal_conformance.suite.command_buffers.recording import OPERANDS, Recorder
 
 
-@pytest.fixture(params=["stream", pytest.param("graph", marks=pytest.mark.feature("graphs"))])
-def lowering(request: pytest.FixtureRequest) -> str:
-    """A way to run recordings, out of those that the device has."""
-    name: str = request.param
-    return name
-
-
 @pytest.fixture(params=OPERANDS)
 def recorder(request: pytest.FixtureRequest, queue: hal.Queue, lowering: str) -> Recorder:
     """A recorder, of each kind and in each lowering."""

@@ -8,10 +8,7 @@ from hal_conformance.suite.support import LIMIT, pattern
 
 pytestmark = pytest.mark.ordering
 
-LOWERINGS = ("stream", pytest.param("graph", marks=pytest.mark.feature("graphs")))
 
-
-@pytest.mark.parametrize("lowering", LOWERINGS)
 @pytest.mark.parametrize(("value", "dtype"), [(0xDEADCAFE, "<u4"), (0xAB, "u1")])
 @pytest.mark.parametrize(("offset", "size"), [(0, 1024), (64, 128)])
 def test_fills_of_a_transient_buffer_m3(queue, value, dtype, offset, size, lowering):
@@ -28,7 +25,6 @@ def test_fills_of_a_transient_buffer_m3(queue, value, dtype, offset, size, lower
     assert np.array_equal(seen, expected)
 
 
-@pytest.mark.parametrize("lowering", LOWERINGS)
 def test_copies_to_and_from_a_transient_buffer_m3(device, queue, lowering):
     """M3: one recorded copy, into a transient buffer and then out of it."""
     source, target = device.upload(pattern(256)), device.upload(np.zeros(256, np.uint8))
@@ -41,38 +37,7 @@ def test_copies_to_and_from_a_transient_buffer_m3(device, queue, lowering):
     assert np.array_equal(target.numpy(timeout=LIMIT), pattern(256))
 
 
-@pytest.mark.parametrize("lowering", LOWERINGS)
-def test_a_fill_and_a_copy_in_one_recording_m3(device, queue, lowering):
-    """M3: a transient buffer is filled, and after a barrier copied, by one execution."""
-    target = device.upload(np.zeros(4096, np.uint8))
-    with device.record(slots=1, command_buffer=lowering) as recording:
-        recording.fill(recording.slots[0], 7, size=4096)
-        recording.barrier()
-        recording.copy(recording.slots[0], target, size=4096)
-    buffer = queue.alloca(4096)
-    queue.execute(recording, bindings=[buffer])
-    queue.dealloca(buffer).wait(LIMIT)
-    assert (target.numpy(timeout=LIMIT) == 7).all()
-
-
-@pytest.mark.parametrize("lowering", LOWERINGS)
-def test_an_update_of_a_transient_buffer_m3(queue, lowering):
-    """M3: recorded bytes land in whatever transient buffer is bound."""
-    with queue.device.record(slots=1, command_buffer=lowering) as recording:
-        recording.update(recording.slots[0], pattern(64), offset=8)
-    for _ in range(3):
-        buffer, seen = queue.alloca(80), np.zeros(80, np.uint8)
-        queue.fill(buffer, 0)
-        queue.execute(recording, bindings=[buffer])
-        queue.read(buffer, seen)
-        queue.dealloca(buffer).wait(LIMIT)
-        assert np.array_equal(seen[8:72], pattern(64))
-        assert not seen[:8].any()
-        assert not seen[72:].any()
-
-
 @pytest.mark.feature("kernels")
-@pytest.mark.parametrize("lowering", LOWERINGS)
 def test_a_transient_input_m3(device, queue, program, lowering):
     """M3: [5, 10, 15, 20] in a transient buffer, times 4 plus 1 is [21, 41, 61, 81]."""
     target = device.upload(np.zeros(4, np.int32))
@@ -89,7 +54,6 @@ def test_a_transient_input_m3(device, queue, program, lowering):
 
 
 @pytest.mark.feature("kernels")
-@pytest.mark.parametrize("lowering", LOWERINGS)
 def test_alloca_execute_dealloca_cycles_m3(queue, second_queue, program, make_semaphore, lowering):
     """M3: three times alloca, execute, read and dealloca, ordered by semaphores on two queues."""
     with queue.device.record(slots=1, command_buffer=lowering) as recording:
@@ -108,7 +72,6 @@ def test_alloca_execute_dealloca_cycles_m3(queue, second_queue, program, make_se
         assert seen.tolist() == list(range(1, 17))
 
 
-@pytest.mark.parametrize("lowering", LOWERINGS)
 def test_two_chains_side_by_side_m3(queue, second_queue, make_semaphore, lowering):
     """M3: two chains of alloca, execute and dealloca on two queues, with no host wait between."""
     with queue.device.record(slots=1, command_buffer=lowering) as recording:

@@ -16,7 +16,6 @@ from hal_conformance.suite.support import LIMIT, Hold, pattern
 pytestmark = [pytest.mark.feature("kernels"), pytest.mark.ordering]
 
 MEMORIES = ("device", "host", "managed")
-LOWERINGS = ("stream", pytest.param("graph", marks=pytest.mark.feature("graphs")))
 SIZE = 256
 TURNS = 1 << 28
 """How often the kernel looks at its flag: for seconds on a processor, for minutes on a GPU."""
@@ -69,7 +68,6 @@ def test_host_arrays_are_copied_while_their_stream_is_held_q1(device, queue, pro
 
 @pytest.mark.parametrize("target", MEMORIES)
 @pytest.mark.parametrize("source", MEMORIES)
-@pytest.mark.parametrize("lowering", LOWERINGS)
 def test_recorded_copies_return_while_their_stream_is_held_q1(
     device, queue, program, lowering, source, target
 ):
