@@ -13,6 +13,8 @@ from hal_conformance.session import BENCH, FAILED
 from hal_conformance.suite.command_buffers.recording import OPERANDS, Direct, Recorder
 from hal_conformance.suite.support import (
     LIMIT,
+    OPERATIONS,
+    PRODUCERS,
     Latch,
     MakeLatch,
     MakeQueue,
@@ -164,6 +166,20 @@ def semaphore(make_semaphore: MakeSemaphore) -> hal.Semaphore:
 def gate(make_semaphore: MakeSemaphore) -> hal.Semaphore:
     """A semaphore at 0 that the host opens with ``signal(1)``."""
     return make_semaphore(name="gate")
+
+
+@pytest.fixture(params=OPERATIONS)
+def kind(request: pytest.FixtureRequest) -> str:
+    """A kind of operation, for `operations`."""
+    name: str = request.param
+    return name
+
+
+@pytest.fixture(params=PRODUCERS)
+def producer(request: pytest.FixtureRequest) -> str:
+    """Who signals, for `producers`."""
+    name: str = request.param
+    return name
 
 
 @pytest.fixture

@@ -7,13 +7,12 @@ import pytest
 
 import hal
 from hal.errors import OperationError
-from hal_conformance.suite.support import LIMIT, OPERATIONS, assert_fails, broken, in_threads
+from hal_conformance.suite.support import LIMIT, assert_fails, broken, in_threads
 
 WHEN = ("before the submission", "after the submission")
 
 
 @pytest.mark.parametrize("when", WHEN)
-@pytest.mark.parametrize("kind", OPERATIONS)
 def test_a_failed_wait_fails_the_operation_s5(queue, make_semaphore, operations, kind, when):
     """S5: the operation does not run; its handle and its signals fail with that error."""
     wait, signal = make_semaphore(), make_semaphore()
@@ -31,7 +30,6 @@ def test_a_failed_wait_fails_the_operation_s5(queue, make_semaphore, operations,
     assert operations.nothing_has_run()
 
 
-@pytest.mark.parametrize("kind", OPERATIONS)
 def test_a_failed_wait_counts_although_its_value_was_reached_s5(
     queue, make_semaphore, operations, kind
 ):
@@ -106,7 +104,6 @@ def test_a_failure_crosses_devices_s5(queue, second_device, make_queue, gate, di
     unrelated.wait(LIMIT)
 
 
-@pytest.mark.parametrize("kind", OPERATIONS)
 def test_unrelated_work_goes_on_s5(queue, second_queue, operations, gate, kind):
     """S5: while one operation fails, others of the same and of another queue run."""
     failing = queue.barrier(wait=gate.at(1))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import hal
-from hal_conformance.suite.support import LIMIT, OPERATIONS, MakeQueue, in_threads
+from hal_conformance.suite.support import LIMIT, MakeQueue, in_threads
 
 pytestmark = pytest.mark.ordering
 
@@ -30,7 +30,6 @@ def test_an_empty_recording_signals_s2(device, queue, semaphore):
     assert semaphore.query() == 1
 
 
-@pytest.mark.parametrize("kind", OPERATIONS)
 def test_wait_and_signal_of_each_operation_s2(queue, make_semaphore, operations, kind):
     """S2: w@1 to s@101, with s at 100: nothing moves before the host signals w."""
     wait, signal = make_semaphore(), make_semaphore(100)

@@ -9,10 +9,9 @@ import pytest
 
 import hal
 from hal.errors import CancelledError
-from hal_conformance.suite.support import LIMIT, OPERATIONS, Operations, in_threads
+from hal_conformance.suite.support import LIMIT, Operations, in_threads
 
 
-@pytest.mark.parametrize("kind", OPERATIONS)
 @pytest.mark.parametrize("ordered", [True, False], ids=["ordered", "unordered"])
 def test_what_is_not_issued_is_cancelled_q7(device, make_queue, make_semaphore, kind, ordered):
     """Q7: its handle and signals fail with `CancelledError`; it never runs, and work goes on."""
@@ -34,7 +33,6 @@ def test_what_is_not_issued_is_cancelled_q7(device, make_queue, make_semaphore, 
     assert operations.nothing_has_run()
 
 
-@pytest.mark.parametrize("kind", OPERATIONS)
 def test_what_has_ended_is_not_cancelled_q7(device, queue, semaphore, kind):
     """Q7: the answer is False; nothing changes, for what is done and for what has failed."""
     operations = Operations(device)

@@ -13,10 +13,9 @@ import pytest
 import hal
 from hal.errors import CancelledError, ClosedError, DeviceLostError
 from hal_conformance.bench import Bench
-from hal_conformance.suite.support import LIMIT, OPERATIONS, Operations, in_threads
+from hal_conformance.suite.support import LIMIT, Operations, in_threads
 
 
-@pytest.mark.parametrize("kind", OPERATIONS)
 @pytest.mark.parametrize("what", ["queue", "device"])
 def test_close_cancels_what_is_not_issued_q6(open_device, make_semaphore, kind, what):
     """Q6: a pending operation is cancelled: `CancelledError` on its handle and its signals."""
@@ -157,7 +156,6 @@ def test_close_while_others_submit_q6(open_device):
     assert {each.state for each in taken} <= {"done", "cancelled"}
 
 
-@pytest.mark.parametrize("kind", OPERATIONS)
 def test_a_closed_queue_refuses_work_q6(device, queue, operations, kind):
     """Q6: a closed queue raises `ClosedError`; the device's other queues go on."""
     closed = device.create_queue(name="gone")

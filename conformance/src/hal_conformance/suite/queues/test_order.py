@@ -10,7 +10,7 @@ import pytest
 
 import hal
 from hal.errors import OperationError
-from hal_conformance.suite.support import LIMIT, OPERATIONS, assert_fails, broken, in_threads
+from hal_conformance.suite.support import LIMIT, assert_fails, broken, in_threads
 
 pytestmark = pytest.mark.ordering
 
@@ -57,7 +57,6 @@ def test_calls_and_device_work_keep_their_order_q2(device, queue):
     assert seen == list(range(1, 31))
 
 
-@pytest.mark.parametrize("kind", OPERATIONS)
 def test_an_open_wait_holds_up_what_is_behind_q2(queue, gate, operations, kind):
     """Q2: in an ordered queue nothing passes an operation whose wait is open."""
     first = queue.barrier(wait=gate.at(1))
@@ -70,7 +69,6 @@ def test_an_open_wait_holds_up_what_is_behind_q2(queue, gate, operations, kind):
     assert operations.has_run(kind)
 
 
-@pytest.mark.parametrize("kind", OPERATIONS)
 def test_an_unordered_queue_overtakes_q2(unordered, gate, operations, kind):
     """Q2: in an unordered queue an open wait holds up nobody else."""
     first = unordered.barrier(wait=gate.at(1))
@@ -97,7 +95,6 @@ def test_waits_order_an_unordered_queue_q2(device, unordered, semaphore):
     assert (buffer.numpy(timeout=LIMIT) == 50).all()
 
 
-@pytest.mark.parametrize("kind", OPERATIONS)
 @pytest.mark.parametrize("why", ["failed wait", "failed call"])
 def test_order_inherits_no_failure_q2(queue, gate, operations, kind, why):
     """Q2: what stands behind a failed operation of its queue, without waiting for it, runs."""

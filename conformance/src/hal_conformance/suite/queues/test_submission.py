@@ -11,7 +11,6 @@ from hal.errors import ArgumentTypeError, InvalidArgumentError, SemaphoreFailedE
 from hal_conformance.suite.support import LIMIT, OPERATIONS, broken, in_threads
 
 
-@pytest.mark.parametrize("kind", OPERATIONS)
 def test_every_operation_returns_while_its_wait_is_open_q1(queue, gate, operations, kind):
     """Q1: each operation returns a pending submission; it runs once the gate is opened.
 
@@ -26,7 +25,6 @@ def test_every_operation_returns_while_its_wait_is_open_q1(queue, gate, operatio
     assert operations.has_run(kind)
 
 
-@pytest.mark.parametrize("kind", OPERATIONS)
 def test_every_operation_returns_while_its_queue_is_held_q1(queue, make_latch, operations, kind):
     """Q1: the same behind an operation that is running."""
     latch = make_latch(queue)
@@ -39,7 +37,6 @@ def test_every_operation_returns_while_its_queue_is_held_q1(queue, make_latch, o
     assert operations.has_run(kind)
 
 
-@pytest.mark.parametrize("kind", OPERATIONS)
 def test_the_handle_says_what_it_is_q1(queue, operations, kind):
     """Q1: a submission knows its kind and queue; done, it has no error and waits return."""
     submission = operations.submit(kind, queue)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from hal.errors import InvalidArgumentError, OperationError, SemaphoreFailedError
-from hal_conformance.suite.support import LIMIT, PRODUCERS, broken, in_threads
+from hal_conformance.suite.support import LIMIT, broken, in_threads
 
 
 def run(coroutine: Coroutine[Any, Any, Any]) -> Any:  # noqa: ANN401 - what it returns
@@ -31,7 +31,6 @@ def test_awaiting_a_reached_value_s8(make_semaphore, value):
     assert run(wait()) == 3
 
 
-@pytest.mark.parametrize("producer", PRODUCERS)
 def test_awaiting_a_value_that_comes_later_s8(producers, semaphore, producer):
     """S8: while one task awaits the loop runs others, one of which has the value produced."""
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from hal.errors import ArgumentTypeError, HalError, OperationError, SemaphoreFailedError
-from hal_conformance.suite.support import LIMIT, PRODUCERS, broken, callbacks_done, in_threads
+from hal_conformance.suite.support import LIMIT, broken, callbacks_done, in_threads
 
 
 class Note:
@@ -31,7 +31,6 @@ class Note:
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
-@pytest.mark.parametrize("producer", PRODUCERS)
 def test_a_callback_comes_once_s8(producers, semaphore, producer, when):
     """S8: registered before or after the value is reached, it is called once, with None."""
     note = Note()

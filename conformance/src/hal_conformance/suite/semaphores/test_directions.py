@@ -7,12 +7,11 @@ import pytest
 
 import hal
 from hal.errors import DeadlineExceededError
-from hal_conformance.suite.support import LIMIT, PRODUCERS, SHORT, in_threads
+from hal_conformance.suite.support import LIMIT, SHORT, in_threads
 
 pytestmark = pytest.mark.ordering
 
 
-@pytest.mark.parametrize("producer", PRODUCERS)
 def test_host_waits_before_the_signal_s2(producers, semaphore, producer):
     """S2: a thread may wait for a value that nobody has promised, and wakes when it comes."""
     waiting = threading.Event()
@@ -31,7 +30,6 @@ def test_host_waits_before_the_signal_s2(producers, semaphore, producer):
     assert in_threads([wait, signal])[0] == 1
 
 
-@pytest.mark.parametrize("producer", PRODUCERS)
 def test_queue_waits_after_the_signal_s2(producers, semaphore, second_queue, producer):
     """S2: an operation may wait for a value that was promised or reached before."""
     producers.signal(producer, semaphore.at(1))
@@ -39,7 +37,6 @@ def test_queue_waits_after_the_signal_s2(producers, semaphore, second_queue, pro
     assert semaphore.query() == 1
 
 
-@pytest.mark.parametrize("producer", PRODUCERS)
 def test_queue_waits_before_the_signal_s2(producers, make_semaphore, second_queue, producer):
     """S2: an operation may wait for a value that nobody has promised (wait-before-signal)."""
     ready, done = make_semaphore(), make_semaphore()
@@ -51,7 +48,6 @@ def test_queue_waits_before_the_signal_s2(producers, make_semaphore, second_queu
     assert pending.state == "done"
 
 
-@pytest.mark.parametrize("producer", PRODUCERS)
 @pytest.mark.parametrize("waiter", ["host", "queue"])
 @pytest.mark.parametrize("order", ["before", "after"])
 def test_overshoot_satisfies_s2(producers, make_semaphore, second_queue, order, producer, waiter):
@@ -83,7 +79,6 @@ def test_waits_for_reached_values_return_s2(make_semaphore, value):
     assert semaphore.query() == 2
 
 
-@pytest.mark.parametrize("producer", PRODUCERS)
 def test_many_waiters_on_one_value_s2(producers, make_semaphore, make_queue, producer):
     """S2: eight threads and eight operations that wait for one value all go on."""
     semaphore = make_semaphore()

@@ -5,7 +5,7 @@ import threading
 import pytest
 
 from hal.errors import InvalidArgumentError
-from hal_conformance.suite.support import LIMIT, OPERATIONS, in_threads
+from hal_conformance.suite.support import LIMIT, in_threads
 
 
 @pytest.mark.parametrize("value", [1, 2, 3])
@@ -20,7 +20,6 @@ def test_submission_not_above_the_value_is_refused_s1(queue, make_semaphore, val
     assert (untouched.query(), semaphore.query()) == (1, 4)
 
 
-@pytest.mark.parametrize("kind", OPERATIONS)
 def test_every_operation_checks_its_signals_s1(queue, make_semaphore, operations, kind):
     """S1: whatever the operation, a signal not above the value raises, and it does not run."""
     semaphore = make_semaphore(5)
