@@ -14,7 +14,7 @@ import numpy as np
 from schedlab.cases import random_program
 from schedlab.program_case import ProgramCase, check_saved
 from schedlab.programs import Op, QueueSpec
-from schedlab.small import SmallCase, expect, program_of, run_threads
+from schedlab.small import by_hand, expect, program_of, run_threads
 from schedlab.world import World
 
 KINDS = ("refuse", "lose", "fault", "interrupt", "hang")
@@ -169,250 +169,211 @@ class FaultCase(ProgramCase):
         return submission is None or submission._state > world.core.operation.DONE
 
 
-def hang_and_time_out(**settings):
+A = Op("a", "q", (), (("s", 1),), target="x", value=1)
+B = Op("b", "r", (), (("t", 1),), target="y", value=2)
+BEHIND = Op("b", "r", (("s", 1),), (("t", 1),), target="y", value=2)
+"""Waits for what `A` signals."""
+
+TWO = {"q": QueueSpec(), "r": QueueSpec()}
+DEVICES = {"q": QueueSpec(), "r": QueueSpec(device=1)}
+DOMAINS = {"q": QueueSpec(), "r": QueueSpec(domain=1)}
+
+FAULTS = {}
+"""Factories of the cases by hand, by name."""
+
+
+@by_hand(FAULTS, "hang and time out", program_of(A, B, queues=DOMAINS))
+def hang_and_time_out(world, scheduler):
     """A wait for work that hangs times out; another's for other work does not."""
-    a = Op("a", "q", (), (("s", 1),), target="x", value=1)
-    b = Op("b", "r", (), (("t", 1),), target="y", value=2)
-    program = program_of(a, b, queues={"q": QueueSpec(), "r": QueueSpec(domain=1)})
+    world.labels[1] = ("hangs", "a")
+    errors = world.core.errors
+    seen = {}
 
-    def body(world, scheduler):
-        world.labels[1] = ("hangs", "a")
-        errors = world.core.errors
-        seen = {}
+    def waits():
+        try:
+            scheduler.limits.append(scheduler.seconds + CLOSE_SECONDS)
+            world.semaphores["s"].wait(1, timeout=CLOSE_SECONDS)
+            seen["s"] = "ok"
+        except errors.DeadlineExceededError:
+            seen["s"] = "timeout"
 
-        def waits():
-            try:
-                scheduler.limits.append(scheduler.seconds + CLOSE_SECONDS)
-                world.semaphores["s"].wait(1, timeout=CLOSE_SECONDS)
-                seen["s"] = "ok"
-            except errors.DeadlineExceededError:
-                seen["s"] = "timeout"
+    def others():
+        world.act(("all", (("t", 1),)))
+        seen["t"] = "ok"
 
-        def others():
-            world.act(("all", (("t", 1),)))
-            seen["t"] = "ok"
-
-        world.act(("submit", a))
-        world.act(("submit", b))
-        run_threads(world, scheduler, waits, others)
-        expect(scheduler, seen, {"s": "timeout", "t": "ok"})
-        if not world.close_device(world.devices[0, 0], CLOSE_SECONDS):
-            scheduler.fail("Q6", "a close that abandons work says so")
-
-    return SmallCase("hang and time out", program, body, **settings)
+    world.act(("submit", A))
+    world.act(("submit", B))
+    run_threads(world, scheduler, waits, others)
+    expect(scheduler, seen, {"s": "timeout", "t": "ok"})
+    if not world.close_device(world.devices[0, 0], CLOSE_SECONDS):
+        scheduler.fail("Q6", "a close that abandons work says so")
 
 
-def close_abandons(**settings):
+@by_hand(FAULTS, "close abandons", program_of(A, BEHIND, queues=DOMAINS))
+def close_abandons(world, scheduler):
     """A close that times out loses the device, and only that."""
-    a = Op("a", "q", (), (("s", 1),), target="x", value=1)
-    b = Op("b", "r", (("s", 1),), (("t", 1),), target="y", value=2)
-    program = program_of(a, b, queues={"q": QueueSpec(), "r": QueueSpec(domain=1)})
+    world.labels[1] = ("hangs", "a")
+    results = {}
 
-    def body(world, scheduler):
-        world.labels[1] = ("hangs", "a")
-        results = {}
+    def closes():
+        results["left"] = world.close_device(world.devices[0, 0], CLOSE_SECONDS)
 
-        def closes():
-            results["left"] = world.close_device(world.devices[0, 0], CLOSE_SECONDS)
+    def waits():
+        results["wait"] = world.act(("wait", "t", 1))
 
-        def waits():
-            results["wait"] = world.act(("wait", "t", 1))
-
-        world.act(("submit", a))
-        world.act(("submit", b))
-        run_threads(world, scheduler, closes, waits)
-        expect(scheduler, results["wait"], "lost")
-        expect(scheduler, len(results["left"]), 1)
-        expect(scheduler, [each.lost for each in world.devices.values()], [True, False])
-
-    return SmallCase("close abandons", program, body, **settings)
+    world.act(("submit", A))
+    world.act(("submit", BEHIND))
+    run_threads(world, scheduler, closes, waits)
+    expect(scheduler, results["wait"], "lost")
+    expect(scheduler, len(results["left"]), 1)
+    expect(scheduler, [each.lost for each in world.devices.values()], [True, False])
 
 
-def abandoned_read(**settings):
+@by_hand(FAULTS, "abandoned read", program_of(A, features={"pageable_copies"}))
+def abandoned_read(world, scheduler):
     """A close that gives up leaves the host array of a read alive: the device still writes there.
 
     So it does although everyone else has dropped the array and the buffer.
     """
-    a = Op("a", "q", (), (("s", 1),), target="x", value=1)
-    program = program_of(a, features={"pageable_copies"})
+    world.labels[1] = ("hangs", "a")
 
-    def body(world, scheduler):
-        world.labels[1] = ("hangs", "a")
+    def reads():
+        array = np.zeros(8, np.uint8)
+        world.vendors[0].guard(array.ctypes.data, array.nbytes, weakref.ref(array))
+        label = None
+        try:
+            world.queues["q"].read(world.buffers.pop("x"), array).wait()
+        except world.core.errors.HalError as error:
+            label = world.label(error)
+        if label not in {"lost", "cancelled", "closed"}:
+            scheduler.fail("result", f"a read behind what hangs ended with {label}")
 
-        def reads():
-            array = np.zeros(8, np.uint8)
-            world.vendors[0].guard(array.ctypes.data, array.nbytes, weakref.ref(array))
-            label = None
-            try:
-                world.queues["q"].read(world.buffers.pop("x"), array).wait()
-            except world.core.errors.HalError as error:
-                label = world.label(error)
-            if label not in {"lost", "cancelled", "closed"}:
-                scheduler.fail("result", f"a read behind what hangs ended with {label}")
-
-        world.act(("submit", a))
-        run_threads(
-            world, scheduler, reads, lambda: world.close_device(world.devices[0, 0], CLOSE_SECONDS)
-        )
-
-    return SmallCase("abandoned read", program, body, **settings)
+    world.act(("submit", A))
+    run_threads(
+        world, scheduler, reads, lambda: world.close_device(world.devices[0, 0], CLOSE_SECONDS)
+    )
 
 
-def finaliser_in_a_critical_section(*, cached=False, **settings):
+def _finalise(world, scheduler, *, cached):
     """The collector drops a buffer while the timeline lock is held, at any hold of it."""
-    a = Op("a", "q", (), (("s", 1),), target="x", value=1)
-    program = program_of(a)
+    device = world.devices[0, 0]
+    if not cached:
+        device._heap.reaper.cache_limit = 0  # then the progress thread frees it
+    spare = [device.allocate(16)]
+    address = spare[0].address
+    world.settle()
 
-    def body(world, scheduler):
-        device = world.devices[0, 0]
-        if not cached:
-            device._heap.reaper.cache_limit = 0  # then the progress thread frees it
-        spare = [device.allocate(16)]
-        address = spare[0].address
-        world.settle()
+    def collect():
+        if spare and not scheduler.quiet and scheduler.choose(2, "whether the collector runs"):
+            scheduler.finalising = True
+            try:
+                spare.clear()
+            finally:
+                scheduler.finalising = False
 
-        def collect():
-            if spare and not scheduler.quiet and scheduler.choose(2, "whether the collector runs"):
-                scheduler.finalising = True
-                try:
-                    spare.clear()
-                finally:
-                    scheduler.finalising = False
-
-        scheduler.on_acquired = collect
-        run_threads(
-            world, scheduler, lambda: world.act(("submit", a)), lambda: world.act(("wait", "s", 1))
-        )
-        scheduler.on_acquired = None
-        collected = not spare
-        world.settle()
-        if collected and not cached and address in world.vendors[0].allocations:
-            scheduler.fail("forgotten", "a buffer was finalised and nobody frees its memory")
-        if collected and cached and device.allocate(16).address != address:
-            scheduler.fail("forgotten", "a buffer was finalised and nobody gets its memory")
-
-    name = "finaliser and cache" if cached else "finaliser in a critical section"
-    return SmallCase(name, program, body, **settings)
+    scheduler.on_acquired = collect
+    run_threads(
+        world, scheduler, lambda: world.act(("submit", A)), lambda: world.act(("wait", "s", 1))
+    )
+    scheduler.on_acquired = None
+    collected = not spare
+    world.settle()
+    if collected and not cached and address in world.vendors[0].allocations:
+        scheduler.fail("forgotten", "a buffer was finalised and nobody frees its memory")
+    if collected and cached and device.allocate(16).address != address:
+        scheduler.fail("forgotten", "a buffer was finalised and nobody gets its memory")
 
 
-def lost_device(**settings):
+for title, cached in (("finaliser in a critical section", False), ("finaliser and cache", True)):
+    by_hand(FAULTS, title, program_of(A))(functools.partial(_finalise, cached=cached))
+
+
+@by_hand(FAULTS, "lost device", program_of(A, B, queues=DEVICES))
+def lost_device(world, scheduler):
     """A fault loses one device: its work fails, and dependents; the other device goes on."""
-    a = Op("a", "q", (), (("s", 1),), target="x", value=1)
-    b = Op("b", "r", (), (("t", 1),), target="y", value=2)
-    program = program_of(a, b, queues={"q": QueueSpec(), "r": QueueSpec(device=1)})
+    world.labels[1] = ("faults", "a")
+    results = {}
 
-    def body(world, scheduler):
-        world.labels[1] = ("faults", "a")
-        results = {}
+    def first():
+        world.act(("submit", A))
+        results["s"] = world.act(("wait", "s", 1))
 
-        def first():
-            world.act(("submit", a))
-            results["s"] = world.act(("wait", "s", 1))
+    def second():
+        world.act(("submit", B))
+        results["t"] = world.act(("wait", "t", 1))
 
-        def second():
-            world.act(("submit", b))
-            results["t"] = world.act(("wait", "t", 1))
-
-        run_threads(world, scheduler, first, second)
-        expect(scheduler, results, {"s": "lost", "t": "ok"})
-
-    return SmallCase("lost device", program, body, **settings)
+    run_threads(world, scheduler, first, second)
+    expect(scheduler, results, {"s": "lost", "t": "ok"})
 
 
-def lost_dependency(**settings):
+LAST = Op("c", "r", (("t", 1),), target="z", value=4)  # its wait takes no stream wait
+BESIDE = Op("d", "r", target="y", value=3)
+DEPENDENT = program_of(A, BEHIND, LAST, BESIDE, queues=DEVICES, buffers=("x", "y", "z"))
+
+
+@by_hand(FAULTS, "lost dependency", DEPENDENT)
+def lost_dependency(world, scheduler):
     """What waits on another device for work of a lost one fails; that device goes on."""
-    a = Op("a", "q", (), (("s", 1),), target="x", value=1)
-    b = Op("b", "r", (("s", 1),), (("t", 1),), target="y", value=2)
-    c = Op("c", "r", (("t", 1),), target="z", value=4)  # its wait takes no stream wait
-    d = Op("d", "r", target="y", value=3)
-    queues = {"q": QueueSpec(), "r": QueueSpec(device=1)}
-    program = program_of(a, b, c, d, queues=queues, buffers=("x", "y", "z"))
+    world.labels[1] = ("faults", "a")
+    results = {}
 
-    def body(world, scheduler):
-        world.labels[1] = ("faults", "a")
-        results = {}
+    def first():
+        world.act(("submit", BEHIND))
+        world.act(("submit", LAST))
+        results["c"] = world.act(("wait_op", "c"))
+        results["t"] = world.act(("wait", "t", 1))
 
-        def first():
-            world.act(("submit", b))
-            world.act(("submit", c))
-            results["c"] = world.act(("wait_op", "c"))
-            results["t"] = world.act(("wait", "t", 1))
+    def second():
+        world.act(("submit", BESIDE))
+        results["d"] = world.act(("wait_op", "d"))
 
-        def second():
-            world.act(("submit", d))
-            results["d"] = world.act(("wait_op", "d"))
-
-        world.act(("submit", a))
-        run_threads(world, scheduler, first, second)
-        expect(scheduler, results, {"c": "lost", "t": "lost", "d": "ok"})
-        expect(scheduler, [each.lost for each in world.devices.values()], [True, False])
-
-    return SmallCase("lost dependency", program, body, **settings)
+    world.act(("submit", A))
+    run_threads(world, scheduler, first, second)
+    expect(scheduler, results, {"c": "lost", "t": "lost", "d": "ok"})
+    expect(scheduler, [each.lost for each in world.devices.values()], [True, False])
 
 
-def overtaken_point(**settings):
+SECOND = Op("b", "r", (), (("s", 2),), target="y", value=2)
+THIRD = Op("c", "q", (), (("s", 3),), target="z", value=3)
+OVERTAKEN = program_of(A, SECOND, THIRD, queues=TWO, buffers=("x", "y", "z"))
+
+
+@by_hand(FAULTS, "overtaken point", OVERTAKEN)
+def overtaken_point(world, scheduler):
     """Two queues publish in another order than they reserve; each value has its own operation.
 
     The highest value is never reached, for its operation hangs: the others are.
     """
-    a = Op("a", "q", (), (("s", 1),), target="x", value=1)
-    b = Op("b", "r", (), (("s", 2),), target="y", value=2)
-    c = Op("c", "q", (), (("s", 3),), target="z", value=3)
-    program = program_of(
-        a, b, c, queues={"q": QueueSpec(), "r": QueueSpec()}, buffers=("x", "y", "z")
-    )
+    world.labels[3] = ("hangs", "c")
+    results = []
 
-    def body(world, scheduler):
-        world.labels[3] = ("hangs", "c")
-        results = []
+    def first():
+        results.append(world.act(("submit", THIRD)))
+        results.append(world.act(("wait", "s", 1)))
 
-        def first():
-            results.append(world.act(("submit", c)))
-            results.append(world.act(("wait", "s", 1)))
+    def second():
+        results.append(world.act(("submit", SECOND)))
+        if results[-1] == "ok":  # not so if the third was there before
+            results.append(world.act(("wait", "s", 2)))
 
-        def second():
-            results.append(world.act(("submit", b)))
-            if results[-1] == "ok":  # not so if the third was there before
-                results.append(world.act(("wait", "s", 2)))
-
-        world.act(("submit", a))
-        run_threads(world, scheduler, first, second)
-        if set(results) - {"ok", "invalid"}:
-            scheduler.fail("result", f"{results}")
-        world.close_device(world.devices[0, 0], CLOSE_SECONDS)
-
-    return SmallCase("overtaken point", program, body, **settings)
+    world.act(("submit", A))
+    run_threads(world, scheduler, first, second)
+    if set(results) - {"ok", "invalid"}:
+        scheduler.fail("result", f"{results}")
+    world.close_device(world.devices[0, 0], CLOSE_SECONDS)
 
 
-def close_while_asked(**settings):
+@by_hand(FAULTS, "close while asked", program_of(A))
+def close_while_asked(world, scheduler):
     """A device is closed while a thread asks it: its events stay until that has its answer."""
-    a = Op("a", "q", (), (("s", 1),), target="x", value=1)
-    program = program_of(a)
+    world.act(("submit", A))
+    device = world.devices[0, 0]
+    results = []
 
-    def body(world, scheduler):
-        world.act(("submit", a))
-        device = world.devices[0, 0]
-        results = []
+    def asks():
+        results.append(world.act(("query", "s")))
+        results.append(world.act(("done", "a")))
 
-        def asks():
-            results.append(world.act(("query", "s")))
-            results.append(world.act(("done", "a")))
-
-        run_threads(world, scheduler, asks, lambda: world.close_device(device))
-        if results[0] not in {0, 1}:
-            scheduler.fail("result", f"a query while the device is closed: {results}")
-
-    return SmallCase("close while asked", program, body, **settings)
-
-
-FAULTS = {
-    "close while asked": close_while_asked,
-    "overtaken point": overtaken_point,
-    "hang and time out": hang_and_time_out,
-    "close abandons": close_abandons,
-    "abandoned read": abandoned_read,
-    "finaliser in a critical section": finaliser_in_a_critical_section,
-    "finaliser and cache": functools.partial(finaliser_in_a_critical_section, cached=True),
-    "lost device": lost_device,
-    "lost dependency": lost_dependency,
-}
+    run_threads(world, scheduler, asks, lambda: world.close_device(device))
+    if results[0] not in {0, 1}:
+        scheduler.fail("result", f"a query while the device is closed: {results}")

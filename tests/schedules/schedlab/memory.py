@@ -1,13 +1,12 @@
 """Cases of memory that is allocated in a queue's order, and of copies through the staging ring."""
 
-import functools
-
 import numpy as np
 
 from schedlab.faults import SPARED
 from schedlab.programs import QueueSpec
-from schedlab.small import SmallCase, expect, program_of, run_threads
+from schedlab.small import by_hand, expect, program_of, run_threads
 
+ONE = {"q": QueueSpec()}
 TWO = {"q": QueueSpec(), "r": QueueSpec()}
 
 ASYNC = {"features": {"async_allocations"}, "settings": ()}
@@ -21,10 +20,19 @@ STAGED = {
 LENGTH = 512
 
 
-def _allocating(name, body, *, native=False, queues=TWO, **settings):
-    program = program_of(queues=queues, **(ASYNC if native else {}))
-    title = f"{name}, native" if native else name
-    return SmallCase(title, program, body, **settings)
+MEMORY = {}
+"""Factories of the cases by name."""
+
+
+def _allocating(name):
+    """Add a case twice: allocas are the core's, and the driver's own."""
+
+    def add(body):
+        by_hand(MEMORY, name, program_of(queues=TWO))(body)
+        by_hand(MEMORY, f"{name}, native", program_of(queues=TWO, **ASYNC))(body)
+        return body
+
+    return add
 
 
 def _semaphores(world):
@@ -38,217 +46,186 @@ def content(world, buffer):
     return data.pop() if len(data) == 1 else data
 
 
-def alloca_elsewhere(**settings):
+@_allocating("alloca elsewhere")
+def alloca_elsewhere(world, scheduler):
     """A buffer is allocated on one queue, used on another, and given back on the first."""
+    q, r = world.queues["q"], world.queues["r"]
+    go, ready = _semaphores(world)
+    target = world.devices[0, 0].allocate(8)
+    buffer = q.alloca(8, wait=[go.at(1)], signal=[ready.at(1)])
+    seen = {}
 
-    def body(world, scheduler):
-        q, r = world.queues["q"], world.queues["r"]
-        go, ready = _semaphores(world)
-        target = world.devices[0, 0].allocate(8)
-        buffer = q.alloca(8, wait=[go.at(1)], signal=[ready.at(1)])
-        seen = {}
-
-        def uses():
-            filled = r.fill(buffer, 7, wait=[ready.at(1)])
-            copied = r.copy(buffer, target, wait=[filled])
-            ended = q.dealloca(buffer, wait=[copied])
-            seen["closed"] = buffer.closed
-            ended.wait()
-
-        run_threads(world, scheduler, uses, lambda: go.signal(1))
-        expect(scheduler, seen, {"closed": True})
-        expect(scheduler, content(world, target), 7)
-
-    return _allocating("alloca elsewhere", body, **settings)
-
-
-def dealloca_waits(**settings):
-    """Memory is given to nobody else before what its dealloca waits for has come."""
-
-    def body(world, scheduler):
-        q, r = world.queues["q"], world.queues["r"]
-        first = q.alloca(8)
-        first.allocation.wait()
-        address = first.address
-        go, _ = _semaphores(world)
-        ended = q.dealloca(first, wait=[go.at(1)])
-        del first
-        pending = world.core.operation.PENDING
-
-        def allocates():
-            second = r.alloca(8)
-            second.allocation.wait()
-            kept = world.vendors[0].allocations.get(address)
-            given_back = second.address == address or kept is None or kept.doomed
-            if given_back and ended._state == pending:
-                scheduler.fail("M3", "memory is given back whose dealloca still waits")
-            r.fill(second, 3).wait()
-            expect(scheduler, content(world, second), 3)
-
-        run_threads(world, scheduler, allocates, lambda: go.signal(1))
+    def uses():
+        filled = r.fill(buffer, 7, wait=[ready.at(1)])
+        copied = r.copy(buffer, target, wait=[filled])
+        ended = q.dealloca(buffer, wait=[copied])
+        seen["closed"] = buffer.closed
         ended.wait()
 
-    return _allocating("dealloca waits", body, **settings)
+    run_threads(world, scheduler, uses, lambda: go.signal(1))
+    expect(scheduler, seen, {"closed": True})
+    expect(scheduler, content(world, target), 7)
 
 
-def dealloca_under_work(**settings):
+@_allocating("dealloca waits")
+def dealloca_waits(world, scheduler):
+    """Memory is given to nobody else before what its dealloca waits for has come."""
+    q, r = world.queues["q"], world.queues["r"]
+    first = q.alloca(8)
+    first.allocation.wait()
+    address = first.address
+    go, _ = _semaphores(world)
+    ended = q.dealloca(first, wait=[go.at(1)])
+    del first
+    pending = world.core.operation.PENDING
+
+    def allocates():
+        second = r.alloca(8)
+        second.allocation.wait()
+        kept = world.vendors[0].allocations.get(address)
+        given_back = second.address == address or kept is None or kept.doomed
+        if given_back and ended._state == pending:
+            scheduler.fail("M3", "memory is given back whose dealloca still waits")
+        r.fill(second, 3).wait()
+        expect(scheduler, content(world, second), 3)
+
+    run_threads(world, scheduler, allocates, lambda: go.signal(1))
+    ended.wait()
+
+
+@_allocating("dealloca under work")
+def dealloca_under_work(world, scheduler):
     """Work that was submitted before the dealloca keeps the memory, on any queue."""
+    q, r = world.queues["q"], world.queues["r"]
+    target = world.devices[0, 0].allocate(8)
+    first = [q.alloca(8)]
+    first[0].allocation.wait()
+    copied = r.copy(first[0], target, wait=[q.fill(first[0], 5)])
 
-    def body(world, scheduler):
-        q, r = world.queues["q"], world.queues["r"]
-        target = world.devices[0, 0].allocate(8)
-        first = [q.alloca(8)]
-        first[0].allocation.wait()
-        copied = r.copy(first[0], target, wait=[q.fill(first[0], 5)])
+    def gives_back():
+        q.dealloca(first.pop()).wait()
+        second = q.alloca(8)
+        q.fill(second, 6).wait()
 
-        def gives_back():
-            q.dealloca(first.pop()).wait()
-            second = q.alloca(8)
-            q.fill(second, 6).wait()
-
-        run_threads(world, scheduler, gives_back, copied.wait)
-        expect(scheduler, content(world, target), 5)
-
-    return _allocating("dealloca under work", body, **settings)
+    run_threads(world, scheduler, gives_back, copied.wait)
+    expect(scheduler, content(world, target), 5)
 
 
-def alloca_and_close(**settings):
+@_allocating("alloca and close")
+def alloca_and_close(world, scheduler):
     """A queue is closed while others wait for memory that it was to allocate."""
+    q, r = world.queues["q"], world.queues["r"]
+    go, _ = _semaphores(world)
+    buffer = q.alloca(8, wait=[go.at(1)])
+    seen = {}
 
-    def body(world, scheduler):
-        q, r = world.queues["q"], world.queues["r"]
-        go, _ = _semaphores(world)
-        buffer = q.alloca(8, wait=[go.at(1)])
-        seen = {}
+    def uses():
+        go.signal(1)
+        filled = r.fill(buffer, 7, wait=[buffer.allocation])
+        try:
+            filled.wait()
+            seen["fill"] = content(world, buffer) == 7
+        except world.core.errors.HalError as error:
+            seen["fill"] = world.label(error)
 
-        def uses():
-            go.signal(1)
-            filled = r.fill(buffer, 7, wait=[buffer.allocation])
-            try:
-                filled.wait()
-                seen["fill"] = content(world, buffer) == 7
-            except world.core.errors.HalError as error:
-                seen["fill"] = world.label(error)
-
-        run_threads(world, scheduler, uses, q.close)
-        if seen["fill"] not in {True, "cancelled"}:
-            scheduler.fail("result", f"a fill of an alloca's memory ended with {seen['fill']}")
-
-    return _allocating("alloca and close", body, **settings)
+    run_threads(world, scheduler, uses, q.close)
+    if seen["fill"] not in {True, "cancelled"}:
+        scheduler.fail("result", f"a fill of an alloca's memory ended with {seen['fill']}")
 
 
-def alloca_in_turn(**settings):
+@by_hand(MEMORY, "alloca in turn", program_of(queues=ONE))
+def alloca_in_turn(world, scheduler):
     """There is room for one of two: the second gets the first one's memory, whoever is asked."""
+    q = world.queues["q"]
+    vendor = world.vendors[0]
+    vendor.room = sum(each.size for each in vendor.allocations.values()) + 256
 
-    def body(world, scheduler):
-        q = world.queues["q"]
-        vendor = world.vendors[0]
-        vendor.room = sum(each.size for each in vendor.allocations.values()) + 256
+    ready, _ = _semaphores(world)
 
-        ready, _ = _semaphores(world)
+    def one():
+        first = q.alloca(8)
+        q.fill(first, 1)
+        q.dealloca(first)
+        second = q.alloca(8)
+        q.fill(second, 2, signal=[ready.at(1)])
+        q.dealloca(second)
 
-        def one():
-            first = q.alloca(8)
-            q.fill(first, 1)
-            q.dealloca(first)
-            second = q.alloca(8)
-            q.fill(second, 2, signal=[ready.at(1)])
-            q.dealloca(second)
-
-        run_threads(world, scheduler, one, lambda: ready.wait(1))
-        vendor.room = None
-
-    return _allocating("alloca in turn", body, queues={"q": QueueSpec()}, **settings)
-
-
-def _staging(name, body, *, queues=TWO, **settings):
-    return SmallCase(name, program_of(queues=queues, **STAGED), body, **settings)
+    run_threads(world, scheduler, one, lambda: ready.wait(1))
+    vendor.room = None
 
 
 def _numbers(first):
     return (np.arange(LENGTH) + first).astype(np.uint8)
 
 
-def staged_writes(**settings):
+@by_hand(MEMORY, "staged writes", program_of(queues=TWO, **STAGED))
+def staged_writes(world, scheduler):
     """Two writes share the ring: neither gets the other's bytes, and none waits for ever."""
+    device = world.devices[0, 0]
+    buffers = [device.allocate(LENGTH) for _ in range(2)]
+    arrays = [_numbers(0), _numbers(99)]
 
-    def body(world, scheduler):
-        device = world.devices[0, 0]
-        buffers = [device.allocate(LENGTH) for _ in range(2)]
-        arrays = [_numbers(0), _numbers(99)]
+    def writes(index, queue):
+        world.queues[queue].write(buffers[index], arrays[index]).wait()
 
-        def writes(index, queue):
-            world.queues[queue].write(buffers[index], arrays[index]).wait()
-
-        run_threads(world, scheduler, lambda: writes(0, "q"), lambda: writes(1, "r"))
-        for buffer, array in zip(buffers, arrays, strict=True):
-            data = world.vendors[0].peek(buffer.address, LENGTH)
-            expect(scheduler, data, array.tobytes())
-
-    return _staging("staged writes", body, **settings)
+    run_threads(world, scheduler, lambda: writes(0, "q"), lambda: writes(1, "r"))
+    for buffer, array in zip(buffers, arrays, strict=True):
+        data = world.vendors[0].peek(buffer.address, LENGTH)
+        expect(scheduler, data, array.tobytes())
 
 
-def staged_read(**settings):
+@by_hand(MEMORY, "staged read", program_of(queues=TWO, **STAGED))
+def staged_read(world, scheduler):
     """A read waits for a write on another queue, and gets its bytes."""
+    buffer = world.devices[0, 0].allocate(LENGTH)
+    array, result = _numbers(7), np.zeros(LENGTH, np.uint8)
+    at = _semaphores(world)[0].at(1)
 
-    def body(world, scheduler):
-        buffer = world.devices[0, 0].allocate(LENGTH)
-        array, result = _numbers(7), np.zeros(LENGTH, np.uint8)
-        at = _semaphores(world)[0].at(1)
+    def reads():
+        world.queues["r"].read(buffer, result, wait=[at]).wait()
+        expect(scheduler, result.tobytes(), array.tobytes())
 
-        def reads():
-            world.queues["r"].read(buffer, result, wait=[at]).wait()
-            expect(scheduler, result.tobytes(), array.tobytes())
-
-        run_threads(
-            world, scheduler, reads, lambda: world.queues["q"].write(buffer, array, signal=[at])
-        )
-
-    return _staging("staged read", body, **settings)
+    run_threads(
+        world, scheduler, reads, lambda: world.queues["q"].write(buffer, array, signal=[at])
+    )
 
 
-def staged_and_close(**settings):
+@by_hand(MEMORY, "staged and close", program_of(queues=ONE, **STAGED))
+def staged_and_close(world, scheduler):
     """A device is closed while a write goes through the ring: it ends, or never began."""
+    device = world.devices[0, 0]
+    buffer = device.allocate(LENGTH)
+    errors = world.core.errors
+    left = []
 
-    def body(world, scheduler):
-        device = world.devices[0, 0]
-        buffer = device.allocate(LENGTH)
-        errors = world.core.errors
-        left = []
+    def writes():
+        try:
+            world.queues["q"].write(buffer, _numbers(7)).wait()
+        except (errors.CancelledError, errors.ClosedError):
+            return
 
-        def writes():
-            try:
-                world.queues["q"].write(buffer, _numbers(7)).wait()
-            except (errors.CancelledError, errors.ClosedError):
-                return
-
-        run_threads(world, scheduler, writes, lambda: left.extend(world.close_device(device, 5.0)))
-        expect(scheduler, left, [])
-
-    return _staging("staged and close", body, queues={"q": QueueSpec()}, **settings)
+    run_threads(world, scheduler, writes, lambda: left.extend(world.close_device(device, 5.0)))
+    expect(scheduler, left, [])
 
 
-def staged_and_lost(**settings):
+@by_hand(MEMORY, "staged and lost", program_of(queues=TWO, **STAGED))
+def staged_and_lost(world, scheduler):
     """The device is lost at any call of two writes: both end, and nobody stands in line."""
+    device = world.devices[0, 0]
+    buffers = [device.allocate(LENGTH) for _ in range(2)]
+    errors = world.core.errors
+    vendor = world.vendors[0]
 
-    def body(world, scheduler):
-        device = world.devices[0, 0]
-        buffers = [device.allocate(LENGTH) for _ in range(2)]
-        errors = world.core.errors
-        vendor = world.vendors[0]
+    def writes(index, queue):
+        try:
+            world.queues[queue].write(buffers[index], _numbers(index)).wait()
+        except errors.DeviceLostError:
+            return
 
-        def writes(index, queue):
-            try:
-                world.queues[queue].write(buffers[index], _numbers(index)).wait()
-            except errors.DeviceLostError:
-                return
-
-        world.start()
-        vendor.lost_at = vendor.calls + 2 + scheduler.choose(8, "at which call it is lost")
-        run_threads(world, scheduler, lambda: writes(0, "q"), lambda: writes(1, "r"))
-        vendor.lost_at = None
-
-    return _staging("staged and lost", body, **settings)
+    world.start()
+    vendor.lost_at = vendor.calls + 2 + scheduler.choose(8, "at which call it is lost")
+    run_threads(world, scheduler, lambda: writes(0, "q"), lambda: writes(1, "r"))
+    vendor.lost_at = None
 
 
 def _refuse_one(world, scheduler, calls):
@@ -263,79 +240,53 @@ def _refuse_one(world, scheduler, calls):
     vendor.faults.append((None, number, make))
 
 
-def staged_and_refused(**settings):
+@by_hand(MEMORY, "staged and refused", program_of(queues=TWO, **STAGED))
+def staged_and_refused(world, scheduler):
     """Any call of two writes is refused: one write fails at the most, and the bytes are right."""
+    device = world.devices[0, 0]
+    buffers = [device.allocate(LENGTH) for _ in range(2)]
+    arrays = [_numbers(0), _numbers(99)]
+    failed = []
 
-    def body(world, scheduler):
-        device = world.devices[0, 0]
-        buffers = [device.allocate(LENGTH) for _ in range(2)]
-        arrays = [_numbers(0), _numbers(99)]
-        failed = []
+    def writes(index, queue):
+        try:
+            world.queues[queue].write(buffers[index], arrays[index]).wait()
+        except world.core.errors.OperationError:
+            failed.append(index)
 
-        def writes(index, queue):
-            try:
-                world.queues[queue].write(buffers[index], arrays[index]).wait()
-            except world.core.errors.OperationError:
-                failed.append(index)
-
-        _refuse_one(world, scheduler, 8)
-        run_threads(world, scheduler, lambda: writes(0, "q"), lambda: writes(1, "r"))
-        world.vendors[0].faults.clear()
-        expect(scheduler, len(failed) < len(buffers), wanted=True)
-        for index, (buffer, array) in enumerate(zip(buffers, arrays, strict=True)):
-            data = world.vendors[0].peek(buffer.address, LENGTH)
-            if index not in failed:
-                expect(scheduler, data, array.tobytes())
-
-    return _staging("staged and refused", body, **settings)
+    _refuse_one(world, scheduler, 8)
+    run_threads(world, scheduler, lambda: writes(0, "q"), lambda: writes(1, "r"))
+    world.vendors[0].faults.clear()
+    expect(scheduler, len(failed) < len(buffers), wanted=True)
+    for index, (buffer, array) in enumerate(zip(buffers, arrays, strict=True)):
+        data = world.vendors[0].peek(buffer.address, LENGTH)
+        if index not in failed:
+            expect(scheduler, data, array.tobytes())
 
 
-def alloca_and_refused(**settings):
+@_allocating("alloca and refused")
+def alloca_and_refused(world, scheduler):
     """Any call is refused: what uses the memory fails as the allocation does, and nobody hangs."""
+    q, r = world.queues["q"], world.queues["r"]
+    go, ready = _semaphores(world)
+    ended = {}
 
-    def body(world, scheduler):
-        q, r = world.queues["q"], world.queues["r"]
-        go, ready = _semaphores(world)
-        ended = {}
+    def uses():
+        buffer = q.alloca(8, wait=[go.at(1)], signal=[ready.at(1)])
+        operations = [
+            buffer.allocation,
+            r.fill(buffer, 7, wait=[ready.at(1)]),
+            q.dealloca(buffer, wait=[ready.at(1)]),
+        ]
+        for number, operation in enumerate(operations):
+            try:
+                operation.wait()
+                ended[number] = "ok"
+            except world.core.errors.OperationError:
+                ended[number] = "refused"
 
-        def uses():
-            buffer = q.alloca(8, wait=[go.at(1)], signal=[ready.at(1)])
-            operations = [
-                buffer.allocation,
-                r.fill(buffer, 7, wait=[ready.at(1)]),
-                q.dealloca(buffer, wait=[ready.at(1)]),
-            ]
-            for number, operation in enumerate(operations):
-                try:
-                    operation.wait()
-                    ended[number] = "ok"
-                except world.core.errors.OperationError:
-                    ended[number] = "refused"
-
-        _refuse_one(world, scheduler, 10)
-        run_threads(world, scheduler, uses, lambda: go.signal(1))
-        world.vendors[0].faults.clear()
-        if ended[0] == "refused" and set(ended.values()) != {"refused"}:
-            scheduler.fail("M3", f"the allocation failed, and what uses it did not: {ended}")
-
-    return _allocating("alloca and refused", body, **settings)
-
-
-IN_ORDER = {
-    "alloca elsewhere": alloca_elsewhere,
-    "dealloca waits": dealloca_waits,
-    "dealloca under work": dealloca_under_work,
-    "alloca and close": alloca_and_close,
-    "alloca and refused": alloca_and_refused,
-}
-
-MEMORY = {
-    **IN_ORDER,
-    **{f"{name}, native": functools.partial(each, native=True) for name, each in IN_ORDER.items()},
-    "alloca in turn": alloca_in_turn,
-    "staged writes": staged_writes,
-    "staged read": staged_read,
-    "staged and close": staged_and_close,
-    "staged and lost": staged_and_lost,
-    "staged and refused": staged_and_refused,
-}
+    _refuse_one(world, scheduler, 10)
+    run_threads(world, scheduler, uses, lambda: go.signal(1))
+    world.vendors[0].faults.clear()
+    if ended[0] == "refused" and set(ended.values()) != {"refused"}:
+        scheduler.fail("M3", f"the allocation failed, and what uses it did not: {ended}")

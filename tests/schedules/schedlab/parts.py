@@ -2,10 +2,13 @@
 
 from schedlab.memory import content
 from schedlab.programs import QueueSpec
-from schedlab.small import SmallCase, expect, program_of, run_threads
+from schedlab.small import by_hand, expect, program_of, run_threads
 
 QUEUES = {"q": QueueSpec(), "r": QueueSpec(), "u": QueueSpec(device=1), "v": QueueSpec(device=1)}
 """The executing queue, another one of its device, and two of a second device."""
+
+
+PARTS = {}
 
 
 def _record(world):
@@ -32,39 +35,30 @@ def _content_of(world, buffers):
     return [content(world, each) for each in buffers]
 
 
-def parts_in_order(**settings):
+@by_hand(PARTS, "parts in order", program_of(queues=QUEUES))
+def parts_in_order(world, scheduler):
     """Nothing begins before the wait is reached, and all has run when the execution has ended."""
+    commands, buffers = _record(world)
+    go = world.core.hal.create_semaphore()
 
-    def body(world, scheduler):
-        commands, buffers = _record(world)
-        go = world.core.hal.create_semaphore()
-
-        def executes():
-            world.queues["q"].execute(commands, wait=[go.at(1)]).wait()
-            expect(scheduler, _content_of(world, buffers), [9, 5, 7])
-
-        def signals():
-            world.queues["v"].fill(buffers[2], 3).wait()  # before the second device's part
-            go.signal(1)
-
-        run_threads(world, scheduler, executes, signals)
-
-    return SmallCase("parts in order", program_of(queues=QUEUES), body, **settings)
-
-
-def parts_of_two(**settings):
-    """Two threads execute one recording: all of the one comes before all of the other."""
-
-    def body(world, scheduler):
-        commands, buffers = _record(world)
-
-        def executes():
-            world.queues["q"].execute(commands).wait()
-
-        run_threads(world, scheduler, executes, executes)
+    def executes():
+        world.queues["q"].execute(commands, wait=[go.at(1)]).wait()
         expect(scheduler, _content_of(world, buffers), [9, 5, 7])
 
-    return SmallCase("parts of two", program_of(queues=QUEUES), body, **settings)
+    def signals():
+        world.queues["v"].fill(buffers[2], 3).wait()  # before the second device's part
+        go.signal(1)
+
+    run_threads(world, scheduler, executes, signals)
 
 
-PARTS = {"parts in order": parts_in_order, "parts of two": parts_of_two}
+@by_hand(PARTS, "parts of two", program_of(queues=QUEUES))
+def parts_of_two(world, scheduler):
+    """Two threads execute one recording: all of the one comes before all of the other."""
+    commands, buffers = _record(world)
+
+    def executes():
+        world.queues["q"].execute(commands).wait()
+
+    run_threads(world, scheduler, executes, executes)
+    expect(scheduler, _content_of(world, buffers), [9, 5, 7])

@@ -1,5 +1,7 @@
 """Run cases that are written by hand, where the model does not know what the threads do."""
 
+import functools
+
 from schedlab.loader import load_core
 from schedlab.program_case import check_saved
 from schedlab.programs import Program, QueueSpec
@@ -33,6 +35,16 @@ class SmallCase:
         world.check_clean()
         world.close()
         scheduler.on_released = None
+
+
+def by_hand(cases, name, program):
+    """Put a case into a table: the decorated ``body(world, scheduler)`` is its first thread."""
+
+    def add(body):
+        cases[name] = functools.partial(SmallCase, name, program, body)
+        return body
+
+    return add
 
 
 def program_of(*ops, queues=None, features=(), **more):
