@@ -3,6 +3,7 @@
 import os
 import re
 import shutil
+import signal
 import stat
 import subprocess
 import sys
@@ -186,12 +187,16 @@ def test_where_it_is(monkeypatch, tmp_path):
 
 
 def test_what_a_signal_handler_raises_as_it_is_looked_for_is_the_users_o3(cache, monkeypatch):
-    def interrupted(*_, **__):
+    def limit(*_):
         raise TimeoutError("time limit")
 
-    monkeypatch.setattr(os, "makedirs", interrupted)
-    with pytest.raises(TimeoutError, match="time limit"):
-        _build.CACHE.directory()
+    monkeypatch.setattr(os, "makedirs", lambda *_, **__: signal.raise_signal(signal.SIGALRM))
+    before = signal.signal(signal.SIGALRM, limit)
+    try:
+        with pytest.raises(TimeoutError, match="time limit"):
+            _build.CACHE.directory()
+    finally:
+        signal.signal(signal.SIGALRM, before)
 
 
 def test_it_does_not_grow_without_end(cache, monkeypatch):

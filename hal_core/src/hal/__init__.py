@@ -43,6 +43,7 @@ from hal._programs.program_image import ProgramImage
 from hal._programs.signature import Signature
 from hal._transfers.files import File
 from hal.errors import HalError
+from hal.handlers import own as _own
 from hal.native import MemoryType
 
 if _TYPE_CHECKING:
@@ -105,8 +106,8 @@ if not _TYPE_CHECKING:
             metadata = _importlib.import_module("importlib.metadata")
             try:
                 return metadata.version("hal-core")
-            except metadata.PackageNotFoundError:  # run from a source tree that is not installed
-                return "0"
+            except _own(metadata.PackageNotFoundError):
+                return "0"  # run from a source tree that is not installed
         raise AttributeError(f"module 'hal' has no attribute {name!r}")
 
 

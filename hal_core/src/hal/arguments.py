@@ -10,17 +10,15 @@ from __future__ import annotations
 import functools
 import operator
 import os
-import signal
-import threading
 from collections.abc import Callable, Iterable, Mapping
 from collections.abc import Set as AbstractSet
-from types import FrameType
 from typing import TYPE_CHECKING, Any, Final, SupportsFloat, TypeVar
 
 import numpy as np
 
 from hal import bfloat16
 from hal.errors import ArgumentTypeError, HalError, InvalidArgumentError
+from hal.handlers import is_a_handlers, own
 
 if TYPE_CHECKING:
     from numpy.typing import DTypeLike, NDArray
@@ -54,9 +52,6 @@ __all__ = [
 
 _Result = TypeVar("_Result")
 
-# The builtin class's descriptor: a user's class may redefine the attribute.
-_traceback: Final[Any] = vars(BaseException)["__traceback__"]
-
 _NO_LISTS: Final = (str, bytes, bytearray, memoryview, Mapping, np.ndarray, np.generic)
 """Iterables that are not lists of things."""
 
@@ -81,7 +76,7 @@ def shown(value: object, longest: int = _SHOWN) -> str:
         return f"an {kind} of {int.bit_length(value)} bits"
     try:
         text = repr(value)
-    except Exception:  # noqa: BLE001 - of the value's own
+    except own(Exception):  # of the value's own
         return f"a {kind} whose repr fails"
     if " at 0x" in text:
         return f"a {kind}"
@@ -114,48 +109,11 @@ def ask(function: Callable[[Any], _Result], value: object, rule: str) -> _Result
         return function(value)
     except (HalError, OSError):
         raise
-    except Exception as error:
-        if is_a_handlers(error):
-            raise
+    except own(Exception) as error:
         message = f"{rule}, and this {type(value).__name__} raised {shown(error)}"
         if isinstance(error, TypeError):  # it has no such method, or refuses
             message = f"{rule}, not {type(value).__name__}"
         raise ArgumentTypeError(message) from error
-
-
-def is_a_handlers(error: BaseException) -> bool:
-    """Return whether a signal handler has raised an error, and not the called function (O3).
-
-    Python calls a handler between any two instructions of the main thread. It is recognised by
-    the frame in its second argument, which is its caller's frame, or because it is installed now.
-    """
-    if threading.current_thread() is not threading.main_thread():
-        return False
-    codes: list[object] = []
-    for number in signal.valid_signals():
-        handler: Any = signal.getsignal(number)
-        if callable(handler):
-            handler = getattr(handler, "func", handler)  # of a `functools.partial`
-            called = getattr(type(handler).__call__, "__code__", None)
-            codes.append(getattr(handler, "__code__", called))
-    trace = _traceback.__get__(error)
-    # Not the frame that has caught it: until Python 3.13 a look at variables makes a copy that the
-    # frame keeps, and `error` in there would keep all that the frames refer to.
-    trace = trace and trace.tb_next
-    while trace is not None:
-        if trace.tb_frame.f_code in codes or _has_its_callers(trace.tb_frame):
-            return True
-        trace = trace.tb_next
-    return False
-
-
-def _has_its_callers(frame: FrameType) -> bool:
-    """Return whether a frame has its caller's frame among its variables, as a handler does."""
-    caller = frame.f_back
-    return caller is not None and any(
-        value is caller or (type(value) is tuple and any(each is caller for each in value))
-        for value in list(frame.f_locals.values())
-    )
 
 
 # Numbers and flags
@@ -332,7 +290,7 @@ def as_array(value: object, what: str) -> NDArray[Any]:
         return np.frombuffer(value, np.uint8)
     try:
         made: NDArray[Any] = ask(np.asarray, value, what)
-    except ArgumentTypeError as error:
+    except own(ArgumentTypeError) as error:
         message = f"{what}: numpy makes no array of this {type(value).__name__}: {error.__cause__}"
         raise ArgumentTypeError(message) from error.__cause__
     if made.dtype.kind in "US" and not made.ndim:
@@ -349,7 +307,7 @@ def as_dtype(dtype: DTypeLike) -> np.dtype[Any]:
         return bfloat16.dtype()
     try:
         found: np.dtype[Any] = ask(np.dtype, dtype, "")
-    except ArgumentTypeError as error:
+    except own(ArgumentTypeError) as error:
         raise ArgumentTypeError(f"{shown(dtype)} is no numpy dtype") from error.__cause__
     if found.subdtype is not None:
         base, shape = found.subdtype

@@ -14,6 +14,8 @@ from typing import Any, Final
 
 import numpy as np
 
+from hal.handlers import own
+
 __all__ = [
     "LARGEST",
     "NAME",
@@ -39,7 +41,7 @@ def dtype() -> np.dtype[Any]:
     """Return the dtype of bfloat16 elements."""
     try:
         found: np.dtype[Any] = np.dtype(importlib.import_module("ml_dtypes").bfloat16)
-    except (ImportError, AttributeError):
+    except own(ImportError, AttributeError):
         return _BITS
     return found
 

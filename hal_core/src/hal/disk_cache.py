@@ -6,14 +6,14 @@ no other user could have written it.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import stat
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from hal._base.whole_files import UNFINISHED, replace_whole
+from hal.handlers import dropped, own
 
 if TYPE_CHECKING:
     from hashlib import blake2b
@@ -62,7 +62,7 @@ class DiskCache:
             if root.startswith("~"):
                 return None  # this user has no home
         directory = os.path.join(os.path.abspath(root), self._name)
-        with _suppressed():
+        with dropped(OSError):
             os.makedirs(directory, mode=0o700, exist_ok=True)
             about = os.lstat(directory)
             if stat.S_ISDIR(about.st_mode) and _is_private(about):
@@ -99,9 +99,7 @@ class DiskCache:
                     data = file.read()
             finally:
                 os.close(handle)
-        except OSError as error:
-            if error.errno is None:
-                raise  # from a signal handler (O3)
+        except own(OSError):
             return None
         digest, content = data[:_DIGEST], data[_DIGEST:]
         return content if _digest(content) == digest else None
@@ -112,7 +110,7 @@ class DiskCache:
         if directory is None:
             return
         # A process that looks at the same time sees the old entry or the new one.
-        with _suppressed():
+        with dropped(OSError):
             entry = _digest(content) + content
             replace_whole(os.path.join(directory, key), entry, 0o600)
             _prune(directory)
@@ -139,16 +137,6 @@ def _digest(content: bytes) -> bytes:
     return blake2b(content, digest_size=_DIGEST).digest()
 
 
-@contextlib.contextmanager
-def _suppressed() -> Iterator[None]:
-    """Suppress the system's errors, except exceptions of signal handlers (O3)."""
-    try:
-        yield
-    except OSError as error:
-        if error.errno is None:
-            raise
-
-
 def _is_private(about: os.stat_result) -> bool:
     """Return whether only this user can write to a file or directory."""
     return about.st_uid == os.geteuid() and not about.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
@@ -162,12 +150,12 @@ def _prune(directory: str) -> None:
     is_full = len(entries) > _ENTRIES_AT_MOST
     for entry in entries:
         if is_full or entry.name.startswith(UNFINISHED):
-            with _suppressed():
+            with dropped(OSError):
                 ages.append((entry.stat(follow_symlinks=False).st_mtime, entry.name))
     ages.sort()
     oldest = {name for _, name in ages[: len(ages) // 4]} if is_full else set()
     for written, name in ages:
         is_left = name.startswith(UNFINISHED) and written < time.time() - _LONGEST_WRITE
         if is_left or name in oldest:
-            with _suppressed():
+            with dropped(OSError):
                 os.unlink(os.path.join(directory, name))

@@ -7,12 +7,12 @@ the whole process, and its `NativeDevice.import_host` uses that.
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable
 
 from hal._base import sync
 from hal._engine import steps
 from hal.errors import HalError, OperationError
+from hal.handlers import dropped, own
 
 __all__ = ["HostPins", "Undo"]
 
@@ -74,7 +74,7 @@ class HostPins:
             if found is None:
                 try:
                     undo = register()
-                except OperationError as error:
+                except own(OperationError) as error:
                     if error.native_code != self._pinned_already:
                         raise
                     raise OperationError(
@@ -119,5 +119,5 @@ class HostPins:
         with steps.unheld(self._lock):
             left = [key for key in self._uses if key[0] == user]
             for found in [found for key in left for found in self._uses.pop(key)]:
-                with contextlib.suppress(HalError):  # lost memory went with the device
+                with dropped(HalError):  # lost memory went with the device
                     self._end(found)

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Iterator, Sequence
 
 from hal.errors import BackendUnavailableError
+from hal.handlers import own
 
 
 def setting() -> tuple[str, str, str]:
@@ -31,7 +32,7 @@ def candidates(hal_cxx: str, cxx: str) -> Iterator[tuple[str, ...]]:
 
         try:
             command = shlex.split(given)
-        except ValueError as error:
+        except own(ValueError) as error:
             name = "HAL_CXX" if hal_cxx.strip() else "CXX"
             message = f"{name} is {given!r}, which is no command as a shell has it ({error})"
             raise BackendUnavailableError(message) from error

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final, cast
 
 from hal import dialect
 from hal.errors import CompilationError, InvalidArgumentError
+from hal.handlers import own
 from hal.native import CompileRequest
 from hal_cpu import _build, _dialect, _image, _masked_loads, _system, _toolchain
 
@@ -105,7 +106,7 @@ def compile_image(request: CompileRequest, march: str, features: str) -> tuple[b
     with _system.refusals(f"{request.filename} cannot be compiled"):
         try:
             return _compile(request, march, features, loops=LOOPS)
-        except CompilationError:
+        except own(CompilationError):
             # The error must be the user's, not one of what was made of a kernel with barriers.
             if not LOOPS or "__syncthreads" not in request.source:
                 raise

@@ -6,7 +6,6 @@ The only module that calls C. `runtime.c` documents each function.
 from __future__ import annotations
 
 import _ctypes
-import contextlib
 import ctypes
 import errno
 import functools
@@ -18,6 +17,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from hal.errors import BackendUnavailableError, OperationError
+from hal.handlers import dropped, own
 from hal.native import CallTable
 from hal_cpu import _build, _image, _system
 
@@ -62,7 +62,7 @@ class Library:
         """
         try:
             self.handle: int = _ctypes.dlopen(path, os.RTLD_NOW | os.RTLD_LOCAL)
-        except OSError as error:
+        except own(OSError) as error:
             reason = str(error).removeprefix(f"{path}: ")
             message = f"the system's loader refuses the image: {reason}"
             raise OperationError(message, native_name="dlopen") from error
@@ -83,7 +83,7 @@ class Library:
         # number would be taken for it.
         try:
             kept = _ctypes.dlopen(self.path, os.RTLD_NOLOAD | os.RTLD_NOW)
-        except OSError:
+        except own(OSError):
             os.close(self._descriptor)
         else:
             _ctypes.dlclose(kept)
@@ -140,13 +140,13 @@ def load_library(content: bytes) -> Library:
         return _load_from_file(content, path)
     try:
         descriptor = os.memfd_create("hal-cpu", os.MFD_CLOEXEC)
-    except OSError:
+    except own(OSError):
         return _load_from_directory(content)
     try:
         with open(descriptor, "wb", closefd=False) as file:
             file.write(content)
         return Library(f"/proc/self/fd/{descriptor}", descriptor)
-    except OperationError:
+    except own(OperationError):
         os.close(descriptor)
         # Some systems refuse to run code from such memory.
         return _load_from_directory(content)
@@ -254,7 +254,7 @@ def load_runtime() -> Runtime:
     """
     _check_platform()
     # Images that were linked against no library take the mathematics from here.
-    with contextlib.suppress(OSError):
+    with dropped(OSError):
         _ctypes.dlopen("libm.so.6", os.RTLD_NOW | os.RTLD_GLOBAL)
     with _system.refusals("the cpu backend's runtime cannot be built", BackendUnavailableError):
         library = load_library(_build.runtime())

@@ -8,6 +8,7 @@ import itertools
 from typing import Final
 
 from hal.errors import OutOfMemoryError
+from hal.handlers import own
 from hal_cpu import _driver
 
 _NEVER_RECORDED: Final = 1
@@ -36,7 +37,7 @@ class Events:
         """Return an event that counts as complete."""
         try:
             event = self._ended.pop()
-        except IndexError:
+        except own(IndexError):
             event = next(self._unused)
         if event >= len(self.words):
             message = f"no place for another event: {len(self.words) - 1} are there"

@@ -8,6 +8,7 @@ from typing import Final
 
 from hal import elf
 from hal.errors import OperationError
+from hal.handlers import own
 
 KERNEL_PREFIX: Final = "hal_kernel_"
 MAX_SHARED_MEMORY: Final = 256 * 1024
@@ -32,7 +33,7 @@ def read_symbols(image: bytes, machine: str = "") -> dict[str, elf.Symbol]:
     _check(image, machine or platform.machine())
     try:
         return _read_symbols(image)
-    except ValueError as error:
+    except own(ValueError) as error:
         message = f"the image is a damaged ELF file: {error}"
         raise OperationError(message) from error
 

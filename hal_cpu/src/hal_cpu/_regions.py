@@ -16,6 +16,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from hal.cpp_tokens import Token
+from hal.handlers import own
 from hal_cpu._region_names import Names
 from hal_cpu._region_parts import Levels, Region, Rounds, Step, Turns, Variable
 from hal_cpu._region_text import FEW, Writer
@@ -75,9 +76,9 @@ def split(
     while True:
         try:
             return _Splitter(merged, parameters, macros, users, source, threads, differing).edits()
-        except DiffersError as error:
+        except own(DiffersError) as error:
             differing.add(str(error))
-        except (RefusedError, IndexError):
+        except own(RefusedError, IndexError):
             return None
 
 
@@ -314,7 +315,7 @@ class _Splitter(Names):
             else:
                 self._take_loop(index, end)
             self._steps.append(step)
-        except RefusedError:
+        except own(RefusedError):
             self._regions, self._open, self._names, self._uniform = saved
             self._steps, self._again = steps, again
             return False

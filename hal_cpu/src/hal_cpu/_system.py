@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from hal.errors import HalError, OperationError
+from hal.handlers import dropped, own
 
 _WAYS_OUT: Final = {
     errno.EMFILE: "close some, or raise the limit (ulimit -n)",
@@ -29,10 +30,8 @@ def refusals(doing: str, kind: type[HalError] = OperationError) -> Iterator[None
     """Turn each `OSError` inside into an error of this kind, with the path and the cause."""
     try:
         yield
-    except OSError as error:
-        if error.errno is None:
-            raise  # from a signal handler (O3)
-        number = error.errno
+    except own(OSError) as error:
+        number = error.errno or 0
         path = f": {error.filename!r}" if error.filename else ""
         way_out = f"; {_WAYS_OUT[number]}" if number in _WAYS_OUT else ""
         message = f"{doing}: {error.strerror or error}{path}{way_out}"
@@ -44,7 +43,7 @@ def _read_group(name: str) -> str:
     try:
         with open(f"/sys/fs/cgroup/{name}", encoding="utf-8") as file:
             return file.read().strip()
-    except (OSError, ValueError):
+    except own(OSError, ValueError):
         return ""
 
 
@@ -70,7 +69,7 @@ def _processor() -> dict[str, str]:
     found: dict[str, str] = {}
     with (
         refusals("the processor's features cannot be read"),
-        contextlib.suppress(FileNotFoundError, PermissionError),
+        dropped(FileNotFoundError, PermissionError),
         open("/proc/cpuinfo", encoding="utf-8") as lines,
     ):
         for line in itertools.takewhile(str.strip, lines):
@@ -102,7 +101,7 @@ def free_memory() -> int | None:
         with open("/proc/meminfo", encoding="utf-8") as lines:
             found = next((line for line in lines if line.startswith("MemAvailable:")), "")
         free = int(found.split()[1]) * 1024
-    except (OSError, ValueError, IndexError):
+    except own(OSError, ValueError, IndexError):
         return None
     limit, used = _read_group("memory.max"), _read_group("memory.current")
     if limit.isdigit() and used.isdigit():

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from hal.errors import BackendUnavailableError
+from hal.handlers import dropped, own
 from hal_cpu import _commands, _system
 
 if TYPE_CHECKING:
@@ -87,9 +88,9 @@ def _examine(command: tuple[str, ...], path: str) -> Compiler | None:
     command = (program, *command[1:])
     try:
         status, text = _run([*command, "--version"], _ANSWER_LIMIT, subprocess.DEVNULL)
-    except subprocess.TimeoutExpired:
+    except own(subprocess.TimeoutExpired):
         return None
-    except OSError as error:
+    except own(OSError) as error:
         if error.errno in _NO_COMMAND:
             return None
         raise
@@ -123,7 +124,7 @@ def run_compiler(command: Sequence[str], directory: Path | None = None) -> tuple
     """
     try:
         status, log = _run(command, _TIME_LIMIT, subprocess.STDOUT, directory)
-    except subprocess.TimeoutExpired:
+    except own(subprocess.TimeoutExpired):
         return 1, f"error: the compiler did not finish in {_TIME_LIMIT:.0f} seconds, and was killed"
     for number in _FULL if status else ():
         if os.strerror(number) in log:
@@ -154,7 +155,7 @@ class _Process(subprocess.Popen[bytes]):
     def end(self) -> None:
         """Kill all of them, because each holds the pipe open."""
         if self.returncode is None:
-            with contextlib.suppress(ProcessLookupError):
+            with dropped(ProcessLookupError):
                 os.killpg(self.pid, signal.SIGKILL)
             self.wait()
 
@@ -187,7 +188,7 @@ def work_directory() -> Iterator[Path]:
     name, lock = _make_directory()
     try:
         yield Path(name)
-    except OSError as error:
+    except own(OSError) as error:
         if error.filename is None and error.errno in _FULL:  # errors of a write have no path
             raise OSError(error.errno, error.strerror, name) from error
         raise
@@ -205,8 +206,8 @@ def _make_directory() -> tuple[str, int]:
         name = tempfile.mkdtemp(prefix=_WORK)
         try:
             lock = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        except OSError as error:
-            with contextlib.suppress(OSError):
+        except own(OSError) as error:
+            with dropped(OSError):
                 os.rmdir(name)
             if error.errno == errno.ENOENT:
                 continue
@@ -222,9 +223,9 @@ def _lock(handle: int, how: int) -> bool:
     """Return False if another process holds the lock; without file locks, sharing succeeds."""
     try:
         fcntl.flock(handle, how | fcntl.LOCK_NB)
-    except BlockingIOError:
+    except own(BlockingIOError):
         return False
-    except OSError:  # a file system without locks
+    except own(OSError):  # a file system without locks
         return how == fcntl.LOCK_SH
     return True
 
@@ -232,11 +233,11 @@ def _lock(handle: int, how: int) -> bool:
 @functools.cache
 def _sweep(folder: str) -> None:
     """Remove the directories of this user's killed processes; once for each folder."""
-    with contextlib.suppress(OSError), os.scandir(folder) as entries:
+    with dropped(OSError), os.scandir(folder) as entries:
         for entry in entries:
             if not entry.name.startswith(_WORK):
                 continue
-            with contextlib.suppress(OSError):
+            with dropped(OSError):
                 handle = os.open(
                     entry.path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
                 )

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from hal.errors import OperationError, OutOfMemoryError, WorkFailedError
+from hal.handlers import own
 from hal.native import (
     FEATURES,
     CallTable,
@@ -415,7 +416,7 @@ class CpuDevice(NativeDevice):
         try:
             # One of two threads gets it.
             return handle + _mailboxes.setdefault(handle, list(boxes)).pop()
-        except IndexError:
+        except own(IndexError):
             message = f"stream {handle} of the cpu runtime is adopted too often at the same time"
             raise OperationError(message, native_name="EBUSY", native_code=errno.EBUSY) from None
 

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from hal.errors import BackendUnavailableError, InvalidArgumentError
+from hal.handlers import own
 from hal.native import DeviceInfo, NativeDevice, NativeDriver
 from hal_cpu import _build, _driver, _events, _image, _system
 from hal_cpu.device import CpuDevice
@@ -117,7 +118,7 @@ def _machine() -> str:
             with open(name, encoding="utf-8") as file:
                 text = file.read().strip() or text
             break
-        except (OSError, ValueError):
+        except own(OSError, ValueError):
             continue
     return text
 

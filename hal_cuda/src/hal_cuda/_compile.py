@@ -10,6 +10,7 @@ from typing import Final
 from hal import dialect
 from hal.disk_cache import DiskCache
 from hal.errors import CompilationError
+from hal.handlers import own
 from hal.native import CompileRequest
 from hal_cuda import _dialect, _driver
 
@@ -76,7 +77,7 @@ def _stamp(folder: str) -> str:
     """Return a text that changes when other headers are installed in the vendor's folder."""
     try:
         about = (Path(folder) / "cuda_fp16.h").stat()
-    except OSError:
+    except own(OSError):
         return ""
     return f" {about.st_size} {about.st_mtime_ns}"
 

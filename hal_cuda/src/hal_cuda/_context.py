@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import threading
 from collections.abc import Callable
 from typing import Any, Final
 
 from hal.errors import DeviceLostError, HalError, OperationError, UnimplementedError
+from hal.handlers import dropped, is_a_handlers, own
 from hal.native import CallTable, NativeDevice
 from hal_cuda import _driver
 from hal_cuda._driver import call, cuda
@@ -96,14 +96,14 @@ class ContextDevice(NativeDevice):
         self.pool: Any = None
         try:
             self.context = int(call(cuda.cuDevicePrimaryCtxRetain, self.ordinal))
-        except DeviceLostError as error:
+        except own(DeviceLostError) as error:
             raise _failed(error, _GIVEN_UP) from error
         try:
             self._enter()
             call(cuda.cuMemGetInfo)
         except BaseException as error:
             cuda.cuDevicePrimaryCtxRelease(self.ordinal)
-            if isinstance(error, DeviceLostError):
+            if isinstance(error, DeviceLostError) and not is_a_handlers(error):
                 raise _failed(error, _SHARED) from error
             raise
 
@@ -137,7 +137,7 @@ class ContextDevice(NativeDevice):
     def close(self) -> None:
         """Release the context; it lives on while others, or other devices of ours, hold it."""
         if self.pool is not None:
-            with contextlib.suppress(HalError):  # a lost one's went with it
+            with dropped(HalError):  # a lost one's went with it
                 self._enter()
                 call(cuda.cuMemPoolDestroy, self.pool)
             self.pool = None
@@ -185,7 +185,7 @@ class ContextDevice(NativeDevice):
     def record_event(self, event: int, stream: int) -> None:
         try:
             error = _record(_events[event], streams[stream])[0]
-        except ValueError as problem:
+        except own(ValueError) as problem:
             raise _driver.unknown(problem, _record) from problem
         if error:
             self._again(error, _record, event, stream)
@@ -193,7 +193,7 @@ class ContextDevice(NativeDevice):
     def wait_event(self, stream: int, event: int) -> None:
         try:
             error = _wait(streams[stream], _events[event], 0)[0]
-        except ValueError as problem:
+        except own(ValueError) as problem:
             raise _driver.unknown(problem, _wait) from problem
         if error:
             self._again(error, _wait, stream, event, 0)
@@ -223,7 +223,7 @@ class ContextDevice(NativeDevice):
     def _enqueue(self, function: Callable[..., Any], *arguments: object) -> None:
         try:
             error = function(*arguments)[0]
-        except ValueError as problem:
+        except own(ValueError) as problem:
             raise _driver.unknown(problem, function) from problem
         if error:
             self._again(error, function, *arguments)
@@ -285,7 +285,7 @@ class ContextDevice(NativeDevice):
         properties.allocType = cuda.CUmemAllocationType.CU_MEM_ALLOCATION_TYPE_PINNED
         properties.handleTypes = cuda.CUmemAllocationHandleType.CU_MEM_HANDLE_TYPE_NONE
         properties.location = self._location()
-        with contextlib.suppress(OperationError, UnimplementedError):
+        with dropped(OperationError, UnimplementedError):
             self.pool = call(cuda.cuMemPoolCreate, properties)
 
     def _location(self) -> Any:  # noqa: ANN401 - a structure of the bindings

@@ -11,7 +11,6 @@ called through `call`, which raises.
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import functools
 import importlib
@@ -31,13 +30,14 @@ from hal.errors import (
     OutOfMemoryError,
     UnimplementedError,
 )
+from hal.handlers import dropped, own
 from hal.native import CallTable, DeviceInfo
 
 
 def _import_bindings() -> Any:  # noqa: ANN401 - they ship no types
     try:
         return importlib.import_module("cuda.bindings.driver")
-    except ImportError as error:
+    except own(ImportError) as error:
         message = (
             f"the CUDA bindings for Python are not installed ({error}): pip install cuda-bindings"
         )
@@ -104,7 +104,7 @@ def query(event: object) -> int:
             return _query(event)[0]  # type: ignore[no-any-return]
         finally:
             swap()
-    except ValueError as problem:
+    except own(ValueError) as problem:
         raise unknown(problem, _query) from problem
 
 
@@ -128,7 +128,7 @@ def error_of(error: int, what: str) -> HalError:
     code = int(error)
     name = str(getattr(error, "name", _UNNAMED))
     text = ""
-    with contextlib.suppress(Exception):  # an error without a text is still an error
+    with dropped(Exception):  # an error without a text is still an error
         text = cuda.cuGetErrorString(cuda.CUresult(code))[1].decode(errors="replace")
     kind = _CLASSES.get(code, OperationError)
     return kind(
@@ -151,9 +151,9 @@ def call(function: Callable[..., Any], *arguments: object) -> Any:  # noqa: ANN4
     """
     try:
         results = _mode.relaxed(function, *arguments)
-    except RuntimeError as problem:
+    except own(RuntimeError) as problem:
         raise _missing(function.__name__, problem) from problem
-    except ValueError as problem:
+    except own(ValueError) as problem:
         raise unknown(problem, function) from problem
     if results[0]:
         fail(results[0], function)
@@ -219,7 +219,7 @@ def call_table(context: int) -> CallTable | None:
     """Return the driver's functions for a context, or None if it lacks one."""
     try:
         addresses = {field: _address(name, version) for field, (name, version) in _TABLE.items()}
-    except HalError:
+    except own(HalError):
         return None
     return CallTable(**addresses, context=context, not_ready=NOT_READY, most_launches=MOST_LAUNCHES)
 
@@ -254,13 +254,13 @@ def probe() -> None:
     """Initialise the driver; raises `BackendUnavailableError` without one, or without a device."""
     try:
         (error,) = cuda.cuInit(0)
-    except RuntimeError as problem:
+    except own(RuntimeError) as problem:
         message = (
             "no NVIDIA driver is installed here: libcuda.so.1 cannot be loaded "
             f"({str(problem).splitlines()[0] if str(problem) else type(problem).__name__})"
         )
         raise BackendUnavailableError(message) from problem
-    except ValueError as problem:
+    except own(ValueError) as problem:
         message = f"the NVIDIA driver does not start: {problem}"
         raise BackendUnavailableError(message) from problem
     if error:
@@ -343,10 +343,10 @@ def _driver_text() -> str:
     """Return the versions of CUDA, of the kernel's driver if known, and of the bindings."""
     version = int(call(cuda.cuDriverGetVersion))
     parts = [f"CUDA {version // 1000}.{version % 1000 // 10}"]
-    with contextlib.suppress(OSError, ValueError):
+    with dropped(OSError, ValueError):
         found = pathlib.Path("/sys/module/nvidia/version").read_text(encoding="ascii").strip()
         parts.append(f"driver {found}")
-    with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+    with dropped(importlib.metadata.PackageNotFoundError):
         parts.append(f"cuda-bindings {importlib.metadata.version('cuda-bindings')}")
     return ", ".join(parts)
 
@@ -362,7 +362,7 @@ def compiler() -> tuple[str, tuple[int, ...]]:
     try:
         nvrtc = importlib.import_module("cuda.bindings.nvrtc")
         error, major, minor = nvrtc.nvrtcVersion()
-    except (ImportError, RuntimeError) as problem:
+    except own(ImportError, RuntimeError) as problem:
         version = _major_version()
         package = "nvidia-cuda-nvrtc" if version > 12 else f"nvidia-cuda-nvrtc-cu{version}"  # noqa: PLR2004
         message = (
@@ -385,7 +385,7 @@ def header_folder() -> str | None:
         pathfinder: Any = importlib.import_module("cuda.pathfinder")
         found = pathfinder.locate_nvidia_header_directory("cudart")
         folder = None if found is None else pathlib.Path(found.abs_path)
-    except Exception:  # noqa: BLE001 - whatever it is, there is a header of our own
+    except own(Exception):  # whatever it is, there is a header of our own
         return None
     return str(folder) if folder is not None and (folder / "cuda_fp16.h").is_file() else None
 
@@ -429,7 +429,7 @@ def _major_version() -> int:
     """Return the version of CUDA here: the driver's, or without one that of the bindings."""
     try:
         return int(call(cuda.cuDriverGetVersion)) // 1000
-    except HalError:
+    except own(HalError):
         version = importlib.metadata.version("cuda-bindings")
         return int(version.partition(".")[0])
 
@@ -451,7 +451,7 @@ def link_parts(
     try:
         linker: Any = importlib.import_module("cuda.bindings.nvjitlink")
         linker.version()
-    except (ImportError, RuntimeError) as problem:
+    except own(ImportError, RuntimeError) as problem:
         message = (
             f"the image is {_LINKED[kind]}, which nvJitLink links, and that is not installed here: "
             "pip install nvidia-nvjitlink"
@@ -460,7 +460,7 @@ def link_parts(
     try:
         arguments = [f"-arch={architecture}", *options]
         handle = linker.create(len(arguments), arguments)
-    except linker.nvJitLinkError as problem:
+    except own(linker.nvJitLinkError) as problem:
         message = f"nvJitLink cannot link for {architecture}: {problem}"
         raise OperationError(message, native_name="nvJitLink") from problem
     try:
@@ -473,7 +473,7 @@ def link_parts(
         linker.get_linked_cubin(handle, content)
         log = _linker_text(linker.get_info_log_size, linker.get_info_log, handle)
         return bytes(content), log
-    except linker.nvJitLinkError as problem:
+    except own(linker.nvJitLinkError) as problem:
         text = _linker_text(linker.get_error_log_size, linker.get_error_log, handle)
         message = f"nvJitLink cannot link the {what} for {architecture}: {problem}\n{text}"
         raise OperationError(message, native_name="nvJitLink") from problem

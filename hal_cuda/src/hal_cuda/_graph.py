@@ -10,6 +10,7 @@ import struct
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
+from hal.handlers import own
 from hal.native import (
     CopyNode,
     EmptyNode,
@@ -194,7 +195,7 @@ class Instance:
             parameters = fill_in(node, graph.context)
         try:
             error = change(self.executable, graph.nodes[index], *parameters)[0]
-        except ValueError as problem:
+        except own(ValueError) as problem:
             raise _driver.unknown(problem, change) from problem
         if error:
             _driver.fail(error, change)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from hal.errors import HalError, OperationError
+from hal.handlers import own
 from hal.host_pins import HostPins, Undo
 from hal_cuda._driver import call, cuda, relaxed
 
@@ -37,7 +38,7 @@ def _register(address: int, size: int) -> bool:
     """Pin memory; return False where others have."""
     try:
         call(cuda.cuMemHostRegister, address, size, _PORTABLE_MAPPED)
-    except OperationError as error:
+    except own(OperationError) as error:
         code = error.native_code
         if code in _REFUSED:
             flags = _PORTABLE_MAPPED | _READ_ONLY
@@ -60,7 +61,7 @@ def _is_pinned_by_others(address: int, size: int) -> bool:
     try:
         start = int(call(cuda.cuPointerGetAttribute, first, address))
         end = start + int(call(cuda.cuPointerGetAttribute, length, address))
-    except HalError:
+    except own(HalError):
         return False
     # The table knows our own ranges, except for what the driver has added at their ends.
     return start <= address <= address + size <= end and not pins.is_own(start)

@@ -8,6 +8,7 @@ from typing import Final, NamedTuple
 
 from hal import elf
 from hal.errors import OperationError
+from hal.handlers import own
 
 _OLD_ABI: Final = 0x33  # of ELF files that say the architecture in the low byte
 _FATBIN: Final = b"\x50\xed\x55\xba"
@@ -63,7 +64,7 @@ def _read_elf(image: bytes) -> Image:
     """Read the header; the driver decides whether the code fits the device."""
     try:
         elf.sections(image)
-    except ValueError as error:
+    except own(ValueError) as error:
         message = f"{TAKES}, and this image is a 32-bit, big-endian or damaged ELF file"
         raise OperationError(message) from error
     machine = elf.machine(image)
@@ -87,7 +88,7 @@ def _read_fatbin(image: bytes) -> Image:
             kinds.add(kind)
             parts.append(f"{_PARTS.get(kind, f'part {kind}')} for {number}")
             position += max(length, _LEAST_PART) + size
-    except struct.error as error:
+    except own(struct.error) as error:
         message = f"{TAKES}, and this image is a damaged fat binary: {error}"
         raise OperationError(message) from error
     is_lto = bool(kinds) and kinds <= {8}

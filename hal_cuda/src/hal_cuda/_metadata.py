@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from hal import elf
+from hal.handlers import own
 from hal.native import KernelInfo
 
 # Of cubins: one section of attributes for each function, whose `info` is that of its code.
@@ -42,7 +43,7 @@ def cubin_kernels(image: bytes) -> dict[str, KernelInfo]:
             for each in elf.symbols(image, sections)
             if each.kind == elf.FUNCTION and each.other & _ENTRY and each.section
         }
-    except struct.error as error:
+    except own(struct.error) as error:
         message = "the attributes of a kernel end too early"
         raise ValueError(message) from error
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from hal.errors import HalError, NotFoundError, OperationError, UnimplementedError
+from hal.handlers import own
 from hal.native import FunctionInfo
 from hal_cuda import _driver, _image
 from hal_cuda._driver import call, cuda
@@ -54,7 +55,7 @@ def _jit_log(image: bytes) -> str:
             [options.CU_JIT_ERROR_LOG_BUFFER, options.CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES],
             [log, len(log)],
         )
-    except (RuntimeError, TypeError):
+    except own(RuntimeError, TypeError):
         return ""
     if not error:
         _driver.relaxed(cuda.cuModuleUnload, module)
@@ -89,7 +90,7 @@ def _functions(module: int) -> dict[str, int]:
         count = int(call(cuda.cuModuleGetFunctionCount, module))
         found = call(cuda.cuModuleEnumerateFunctions, count, module) if count else []
         return {call(cuda.cuFuncGetName, each).decode(): int(each) for each in found}
-    except HalError:
+    except own(HalError):
         return {}
 
 
@@ -148,7 +149,7 @@ def _parameter_sizes(function: int) -> tuple[int, ...] | None:
             if error:
                 break
             sizes.append(int(size))
-    except (RuntimeError, AttributeError):
+    except own(RuntimeError, AttributeError):
         return None
     if int(error) != _driver.INVALID_VALUE:
         problem = _driver.error_of(error, "cuFuncGetParamInfo")

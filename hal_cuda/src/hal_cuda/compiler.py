@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from hal.errors import CompilationError, InvalidArgumentError, OperationError
+from hal.handlers import own
 from hal.native import CompiledImage, CompileRequest, DeviceInfo, ImageInfo, NativeCompiler
 from hal_cuda import _compile, _driver, _image, _metadata
 
@@ -66,7 +67,7 @@ class CudaCompiler(NativeCompiler):
         images = {part.properties["source"]: part.image for part in parts}
         try:
             image, log = _driver.link_parts(images, "cubin", target)
-        except OperationError as error:
+        except own(OperationError) as error:
             raise CompilationError(str(error), log=str(error)) from error
         return CompiledImage(
             target, image, log, {"compiler": f"{parts[0].properties['compiler']}, nvJitLink"}
@@ -79,23 +80,23 @@ class CudaCompiler(NativeCompiler):
         if target and wanted is None:
             message = f"{target!r} is no target of the cuda backend; write {_EXAMPLES}"
             raise InvalidArgumentError(message)
-        own = _parse(found.target)
-        if found.kind == "elf" and own is None and not target:
+        found_target = _parse(found.target)
+        if found.kind == "elf" and found_target is None and not target:
             message = f"{_image.TAKES}, and this image is {found.contents}"
             raise OperationError(message)
-        if wanted is None and own is None:
+        if wanted is None and found_target is None:
             message = f"it is {found.contents}, which says no target; write {_EXAMPLES}"
             raise InvalidArgumentError(message)
         # Cubins do not tell sm_90 from sm_90a.
-        if wanted and own and wanted[:2] != own[:2]:
+        if wanted and found_target and wanted[:2] != found_target[:2]:
             message = f"it is {found.contents}, so its target is {found.target!r}, not {target!r}"
             raise InvalidArgumentError(message)
         kernels = None
         try:
-            if own is not None:
+            if found_target is not None:
                 is_text = found.kind == "ptx"
                 kernels = (_metadata.ptx_kernels if is_text else _metadata.cubin_kernels)(image)
-        except ValueError as error:
+        except own(ValueError) as error:
             message = f"it is {found.contents}, and damaged: {error}"
             raise OperationError(message) from error
         return ImageInfo(target or found.target, kernels)

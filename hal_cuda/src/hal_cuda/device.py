@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import threading
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from hal.errors import OperationError, OutOfMemoryError, UnimplementedError
+from hal.handlers import dropped, own
 from hal.native import (
     DeviceInfo,
     FunctionInfo,
@@ -94,7 +94,7 @@ class CudaDevice(ContextDevice):
             features.add("stream_values")
         if self.pool is not None:
             features.add("async_allocations")
-        with contextlib.suppress(UnimplementedError):
+        with dropped(UnimplementedError):
             _driver.compiler()
             features.add("compile")
         return frozenset(features)
@@ -113,7 +113,7 @@ class CudaDevice(ContextDevice):
         self._enter()
         try:
             return self._allocate(size, memory)
-        except OutOfMemoryError:
+        except own(OutOfMemoryError):
             if self.pool is None or memory is MemoryType.HOST:
                 raise
             self.trim_pool(0)
@@ -168,7 +168,7 @@ class CudaDevice(ContextDevice):
             if kind == int(cuda.CUmemorytype.CU_MEMORYTYPE_HOST):
                 return _DLPACK_HOST
             return (2, int(call(ask, names.CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, address)))
-        except (OperationError, UnimplementedError):
+        except own(OperationError, UnimplementedError):
             return None
 
     def import_host(self, address: int, size: int) -> int:
@@ -208,7 +208,7 @@ class CudaDevice(ContextDevice):
         pattern &= _masks[width]
         try:
             error = function(address, pattern, count, streams[stream])[0]
-        except ValueError as problem:
+        except own(ValueError) as problem:
             raise _driver.unknown(problem, function) from problem
         if error:
             self._again(error, function, address, pattern, count, stream)
@@ -220,7 +220,7 @@ class CudaDevice(ContextDevice):
         """
         try:
             error = _copy(target, source, size, streams[stream])[0]
-        except ValueError as problem:
+        except own(ValueError) as problem:
             raise _driver.unknown(problem, _copy) from problem
         if error:
             self._again(error, _copy, target, source, size, stream)
@@ -242,7 +242,7 @@ class CudaDevice(ContextDevice):
         self.copy(stream, target, source, size)
         try:
             error = _synchronize(streams[stream])[0]
-        except ValueError as problem:
+        except own(ValueError) as problem:
             raise _driver.unknown(problem, _synchronize) from problem
         if error:
             _driver.fail(error, _synchronize)
@@ -265,7 +265,7 @@ class CudaDevice(ContextDevice):
         function = _module.find_function(module, name)
         if function not in self._kernels:
             # By default the driver loads code at the first launch, which may wait for running work.
-            with contextlib.suppress(UnimplementedError):
+            with dropped(UnimplementedError):
                 call(cuda.cuFuncLoad, function)
             self._shared.setdefault(function, _module.plain_shared_memory(function))
             # Once for each function, whichever thread is first.
@@ -295,7 +295,7 @@ class CudaDevice(ContextDevice):
         kernel, target = self._kernels[function], streams[stream]
         try:
             error = _launch(kernel, x, y, z, i, j, k, shared_memory, target, parameters, 0)[0]
-        except ValueError as problem:
+        except own(ValueError) as problem:
             raise _driver.unknown(problem, _launch) from problem
         if error:
             self._again(
@@ -353,7 +353,7 @@ class CudaDevice(ContextDevice):
         executable = self._instances[instance].executable
         try:
             error = _launch_graph(executable, streams[stream])[0]
-        except ValueError as problem:
+        except own(ValueError) as problem:
             raise _driver.unknown(problem, _launch_graph) from problem
         if error:
             self._again(error, _launch_graph, executable, stream)

@@ -7,6 +7,7 @@ from importlib import metadata
 from typing import Final
 
 from hal.errors import BackendUnavailableError
+from hal.handlers import own
 
 _OLDEST: Final = 10
 _PACKAGES: Final = ("rocm-bindings-hip", "hip-python")
@@ -18,7 +19,7 @@ def version() -> str:
     for name in _PACKAGES:
         try:
             return metadata.version(name)
-        except metadata.PackageNotFoundError:
+        except own(metadata.PackageNotFoundError):
             continue
     return ""
 
@@ -35,7 +36,7 @@ def check() -> None:
         raise BackendUnavailableError(message)
     try:
         spec = importlib.util.find_spec("rocm.bindings.hip")
-    except ImportError:
+    except own(ImportError):
         spec = None
     if spec is None:
         message = f"the HIP bindings for Python are not installed: {_COMMAND}"

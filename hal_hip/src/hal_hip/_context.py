@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import struct
 import threading
@@ -12,6 +11,7 @@ from typing import Final
 
 from hal.capture_modes import captured
 from hal.errors import DeviceLostError, HalError, OperationError, OutOfMemoryError
+from hal.handlers import dropped, own
 from hal.native import CallTable, DeviceInfo, NativeDevice
 from hal_hip import _driver
 from hal_hip._driver import (
@@ -95,7 +95,7 @@ def _begin_afresh(index: int, error: DeviceLostError) -> None:
         try:
             call(hip.hipDeviceReset)
             call(hip.hipMemGetInfo)
-        except HalError:
+        except own(HalError):
             what = "end the process, and go on in a new one"
         else:
             return
@@ -131,7 +131,7 @@ class ContextDevice(NativeDevice):
         with _opening:
             try:
                 call(hip.hipMemGetInfo)
-            except DeviceLostError as error:
+            except own(DeviceLostError) as error:
                 _begin_afresh(info.index, error)
             self._is_open = True
             _open[info.index] += 1
@@ -145,7 +145,7 @@ class ContextDevice(NativeDevice):
             self._is_open = False
         pool, self.pool = self.pool, 0
         if pool:
-            with contextlib.suppress(HalError):  # a lost device's went with it
+            with dropped(HalError):  # a lost device's went with it
                 call(hip.hipMemPoolDestroy, pool)
 
     def bind(self) -> None:
@@ -228,7 +228,7 @@ class ContextDevice(NativeDevice):
             return
         try:
             call(hip.hipDeviceEnablePeerAccess, other.info.index, 0)
-        except HalError as error:
+        except own(HalError) as error:
             if error.native_code != _ALREADY_ENABLED:
                 raise
         if other.pool:
@@ -262,7 +262,7 @@ class ContextDevice(NativeDevice):
             properties = struct.pack("<4i72x", _PINNED, 0, _ON_DEVICE, index)
             self.pool = int(call(hip.hipMemPoolCreate, properties))
             self._try_pool()
-        except HalError as error:
+        except own(HalError) as error:
             pool, self.pool = self.pool, 0
             if pool:
                 call(hip.hipMemPoolDestroy, pool)

@@ -14,7 +14,6 @@ it, so that no later caller sees it.
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import importlib
 import re
@@ -31,6 +30,7 @@ from hal.errors import (
     OutOfMemoryError,
     UnimplementedError,
 )
+from hal.handlers import dropped, own
 from hal.native import CallTable, DeviceInfo
 from hal_hip import _bindings
 
@@ -81,7 +81,7 @@ _MISSING_LIBRARY: Final = "dlopen"
 
 def clear() -> None:
     """Forget the thread's last error."""
-    with contextlib.suppress(RuntimeError, ValueError):
+    with dropped(RuntimeError, ValueError):
         hip.hipGetLastError()
 
 
@@ -92,7 +92,7 @@ def error_of(status: int, what: str) -> HalError:
     """
     code = int(status)
     name, text = f"hipError {code}", ""
-    with contextlib.suppress(Exception):  # an error without a text is still an error
+    with dropped(Exception):  # an error without a text is still an error
         known = hip.hipError_t(code)
         name = str(known.name)
         text = bytes(hip.hipGetErrorString(known)[-1]).rstrip(b"\0").decode(errors="replace")
@@ -133,9 +133,9 @@ def call(function: Callable[..., Any], *arguments: object) -> Any:  # noqa: ANN4
     """
     try:
         status, *results = _mode.relaxed(function, *arguments)
-    except RuntimeError as problem:
+    except own(RuntimeError) as problem:
         raise _missing(function.__name__, problem) from problem
-    except ValueError as problem:
+    except own(ValueError) as problem:
         raise unknown_status(problem, function) from problem
     if status:
         fail(status, function)
@@ -269,12 +269,12 @@ def probe() -> None:
         # More precise than the first: some runtimes call a missing device an invalid one.
         status, count = hip.hipGetDeviceCount()
         status = status or started
-    except RuntimeError as problem:
+    except own(RuntimeError) as problem:
         if _MISSING_LIBRARY in str(problem):
             raise BackendUnavailableError(_no_runtime(problem)) from problem
         message = f"the HIP runtime here does not work: {problem}"
         raise BackendUnavailableError(message) from problem
-    except ValueError as problem:
+    except own(ValueError) as problem:
         known = unknown_status(problem, hip.hipInit)
         raise _unavailable(known) from known
     if status:
@@ -322,7 +322,7 @@ def runtime_version() -> int:
     """Return HIP's version number, 70152633 for 7.1.52633; 0 if unknown."""
     try:
         return int(call(hip.hipRuntimeGetVersion))
-    except HalError:
+    except own(HalError):
         return 0
 
 
@@ -340,7 +340,7 @@ def device_attribute(device: int, name: str) -> int:
         return 0
     try:
         return int(call(hip.hipDeviceGetAttribute, key, device))
-    except HalError:
+    except own(HalError):
         return 0
 
 
@@ -399,7 +399,7 @@ def _snake(name: str) -> str:
 def _uuid(index: int, bus: str) -> str:
     """Return the device's id in `amd-smi` and ``ROCR_VISIBLE_DEVICES``, or its bus address."""
     content = b""
-    with contextlib.suppress(HalError):
+    with dropped(HalError):
         content = bytes(byte & 0xFF for byte in call(hip.hipDeviceGetUuid, index).bytes)
     if not any(content):
         return f"GPU-{bus}"
@@ -421,7 +421,7 @@ def compiler_version() -> str:
     """Return hiprtc's version, as in ``"7.1"``; empty if unknown."""
     try:
         status, major, minor = hiprtc.hiprtcVersion()
-    except (RuntimeError, ValueError):
+    except own(RuntimeError, ValueError):
         return ""
     return "" if status else f"{major}.{minor}"
 
@@ -443,7 +443,7 @@ def compile_source(
             return _compile(program, options)
         finally:
             hiprtc.hiprtcDestroyProgram(program.createRef())
-    except RuntimeError as problem:
+    except own(RuntimeError) as problem:
         message = f"kernels are compiled by hiprtc, and that cannot be loaded here: {problem}"
         raise UnimplementedError(message) from problem
 

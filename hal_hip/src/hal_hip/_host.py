@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from hal.errors import HalError
+from hal.handlers import own
 from hal.host_pins import HostPins, Undo
 from hal_hip._driver import call, hip
 
@@ -21,11 +22,11 @@ def register(address: int, size: int) -> Undo:
     """Pin host memory; return a function that unpins it. Raises `OperationError` if HIP refuses."""
     try:
         call(hip.hipHostRegister, address, size, _PORTABLE_MAPPED)
-    except HalError as error:
+    except own(HalError) as error:
         if error.native_code not in _REFUSED:
             raise
         try:
             call(hip.hipHostRegister, address, size, _PORTABLE_MAPPED | _READ_ONLY)
-        except HalError:
+        except own(HalError):
             raise error from None
     return lambda: call(hip.hipHostUnregister, address)

@@ -17,6 +17,7 @@ import msgpack
 
 from hal import elf
 from hal.errors import OperationError
+from hal.handlers import own
 
 _BUNDLE: Final = b"__CLANG_OFFLOAD_BUNDLE__"
 _COMPRESSED: Final = b"CCOB"
@@ -94,7 +95,7 @@ def read(image: bytes, target: str) -> Image:
             return _read_bundle(image, target)
         if image.startswith(b"\x7fELF"):
             return _read_elf(image)
-    except _DAMAGED as error:
+    except own(*_DAMAGED) as error:
         message = f"{TAKES}, and this image is a damaged one: {error}"
         raise OperationError(message) from error
     if image.startswith(_COMPRESSED):
@@ -204,7 +205,7 @@ def _metadata(image: bytes) -> Mapping[str, Any]:
             unpacker.feed(content)
             try:
                 found = unpacker.unpack()
-            except msgpack.OutOfData as error:
+            except own(msgpack.OutOfData) as error:
                 message = "its metadata end in the middle of a value"
                 raise ValueError(message) from error
             if isinstance(found, dict):

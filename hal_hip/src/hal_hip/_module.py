@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from hal import elf
 from hal.errors import HalError, NotFoundError, OperationError, OutOfMemoryError
+from hal.handlers import own
 from hal.native import FunctionInfo
 from hal_hip import _image
 from hal_hip._driver import call, hip
@@ -58,7 +59,7 @@ class Module:
             self.native = call(hip.hipModuleLoadData, self._image.content)
         except OutOfMemoryError:
             raise
-        except HalError as problem:
+        except own(HalError) as problem:
             # Some runtimes report an unknown error for any image that they cannot read.
             message = (
                 f"the image is {self._image.contents}, and the device is a {target}: {problem}; "
@@ -95,7 +96,7 @@ class Module:
         """Return the kernel that the image has under exactly that name, or None."""
         try:
             native = call(hip.hipModuleGetFunction, self.native, name.encode())
-        except HalError as error:
+        except own(HalError) as error:
             if error.native_code not in _NOT_FOUND:
                 raise
             return None
@@ -105,7 +106,7 @@ class Module:
         """Return the address and the bytes of a variable; raises `NotFoundError`."""
         try:
             address, size = call(hip.hipModuleGetGlobal, self.native, name.encode())
-        except HalError as error:
+        except own(HalError) as error:
             if error.native_code not in _NOT_FOUND:
                 raise
             message = f"the image has no variable {name!r}"

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from hal.errors import HalError, OutOfMemoryError
+from hal.handlers import own
 from hal.native import (
     DeviceInfo,
     FunctionInfo,
@@ -118,7 +119,7 @@ class HipDevice(ContextDevice):
         """Return the address of `size` bytes; frees the pool's unused memory for them."""
         try:
             return self._allocate(size, memory)
-        except OutOfMemoryError:
+        except own(OutOfMemoryError):
             if not self.pool:
                 raise
             self.trim_pool(0)
@@ -154,7 +155,7 @@ class HipDevice(ContextDevice):
         try:
             found = call(hip.hipPointerGetAttributes, address)
             kind, device = int(found.type), int(found.device)
-        except (HalError, ValueError):
+        except own(HalError, ValueError):
             _driver.clear()
             return None
         kinds = hip.hipMemoryType

@@ -22,6 +22,7 @@ from mpi4py import MPI  # noqa: E402 - it reads these two
 
 from hal.collectives.texts import not_all_came  # noqa: E402
 from hal.errors import BackendUnavailableError, OperationError, RendezvousError  # noqa: E402
+from hal.handlers import own  # noqa: E402
 
 HEADER: Final = 96
 """Bytes of the header of an operation."""
@@ -162,7 +163,7 @@ class Communicator:
         timeout = max(deadline - time.monotonic(), _MAKING)
         try:
             made = apart(_make, timeout, parent, ranks, name)
-        except MPI.Exception as error:
+        except own(MPI.Exception) as error:
             message = (
                 f"MPI makes no communicator for {name}; it may have 2,000, one for each group: "
                 "close groups on all ranks (one that has failed keeps its own to the end)"

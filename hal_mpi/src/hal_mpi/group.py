@@ -8,7 +8,6 @@ save two hand-overs, and were rejected: a submission never waits for other ranks
 
 from __future__ import annotations
 
-import contextlib
 import json
 import threading
 import time
@@ -23,6 +22,7 @@ from hal import errors
 from hal.collectives.numerics import narrow, wide_type, widen
 from hal.collectives.texts import RECORDS, mismatch
 from hal.errors import CollectiveError, HalError, OperationError, RendezvousError
+from hal.handlers import dropped
 from hal.native_collectives import (
     MESSAGES,
     Collective,
@@ -399,7 +399,7 @@ class MpiGroup(NativeGroup):
 
     def _apart(self, function: Callable[..., object], *arguments: object) -> None:
         """Call a function that uses MPI after a failure, which may hang if a process is gone."""
-        with contextlib.suppress(Exception):  # the others find out at their time-out
+        with dropped(Exception):  # the others find out at their time-out
             _mpi.apart(function, 2 * _ANSWERS, *arguments)
 
     def report(self) -> tuple[tuple[int, ...], Mapping[int, tuple[str, ...]]]:

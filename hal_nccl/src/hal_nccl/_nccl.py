@@ -11,6 +11,7 @@ from functools import cache
 from typing import Any, Final
 
 from hal.errors import BackendUnavailableError, CollectiveError, InvalidArgumentError
+from hal.handlers import own
 
 ID_BYTES: Final = 128
 TYPES: Final = {
@@ -79,7 +80,7 @@ class Library:
             for function, arguments in _SIGNATURES.items():
                 found = getattr(self._library, function)
                 found.argtypes, found.restype = arguments, _INT
-        except (OSError, AttributeError) as error:
+        except own(OSError, AttributeError) as error:
             message = f"{name.upper()}'s library {path} cannot be used: {error}"
             raise BackendUnavailableError(message) from error
         # The function for an ``all_to_all``; "" where it takes sends and receives
@@ -131,7 +132,7 @@ class Library:
         made = ctypes.c_void_p()
         try:
             function = self._library.ncclCommSplit
-        except AttributeError as error:
+        except own(AttributeError) as error:
             message = f"this {self.name.upper()} cannot split groups; use 2.18 or later"
             raise BackendUnavailableError(message) from error
         function.argtypes = (_POINTER, _INT, _INT, ctypes.POINTER(_POINTER), _POINTER)

@@ -7,7 +7,6 @@ own, so that it can be given up.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -17,6 +16,7 @@ import numpy as np
 
 from hal.collectives.texts import not_all_came
 from hal.errors import CollectiveError, HalError, UnimplementedError
+from hal.handlers import dropped
 from hal.native_collectives import (
     MESSAGES,
     SOURCE,
@@ -246,7 +246,7 @@ class NcclGroup(NativeGroup):
                 pass
             self._library.call(function, self._comm)
 
-        with contextlib.suppress(HalError):  # a device that is lost, or a library that hangs
+        with dropped(HalError):  # a device that is lost, or a library that hangs
             _apart(self._request, end, self._name, self._rank, timeout)
 
     # Other groups, and the end

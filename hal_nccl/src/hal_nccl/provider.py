@@ -11,6 +11,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Final, cast
 
+from hal.handlers import own
 from hal.native_collectives import Join, NativeGroup, Provider
 
 __all__ = ["NCCL", "RCCL", "Flavour", "find_library", "record"]
@@ -66,7 +67,7 @@ def find_library(flavour: Flavour) -> str | None:
     for wheel in flavour.wheels:
         try:
             spec = importlib.util.find_spec(wheel)
-        except ModuleNotFoundError:
+        except own(ModuleNotFoundError):
             continue
         for folder in (spec.submodule_search_locations or ()) if spec else ():
             for file in flavour.files:

@@ -16,6 +16,7 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from hal.errors import InvalidArgumentError, RendezvousError
+from hal.handlers import own
 from hal.native_collectives import Join
 from hal_nccl._nccl import ID_BYTES
 
@@ -166,7 +167,7 @@ class _Files(Exchange):
                     file.write(data)
                 os.link(part, path)
                 os.unlink(part)
-            except OSError as error:
+            except own(OSError) as error:
                 message = (
                     f"rank 0 cannot write {path} ({error.strerror}); give each run a path of its "
                     "own, in a folder that exists"
@@ -179,7 +180,7 @@ class _Files(Exchange):
                 with open(path, "rb") as file:
                     status = os.fstat(file.fileno())
                     data = file.read()
-            except FileNotFoundError:
+            except own(FileNotFoundError):
                 if time.monotonic() > deadline:
                     message = f"rank 0 of {name} did not write {path} within {timeout:g} s"
                     raise RendezvousError(message, ranks=[0]) from None

@@ -100,6 +100,125 @@ def test_what_a_signal_handler_raises_anywhere_is_the_users(run_script, kind):
     assert_quiet(run_script(ALARMED, arguments=(kind,)))
 
 
+CAUGHT = """
+    import itertools, signal, sys
+    import numpy as np
+    import hal, hal_cpu
+    from hal import errors
+    from hal._devices import lifecycle
+    from hal.flow import Flow
+    from interrupts import Interrupts
+
+    KIND = sys.argv[1]
+    OURS = (hal.__path__[0], hal_cpu.__path__[0])
+    SOURCE = (
+        "__global__ void add(const float *x, float *y, float amount) {"
+        "  y[threadIdx.x] = x[threadIdx.x] + amount;"
+        "}"
+    )
+
+    class Limit(
+        errors.DeviceLostError, errors.OutOfMemoryError, errors.DeadlineExceededError,
+        errors.ClosedError, errors.UnimplementedError, errors.ArgumentTypeError,
+        errors.OperationError, errors.NotFoundError, errors.ReentrantCallError,
+        errors.CompilationError, errors.BackendUnavailableError, errors.PluginError,
+        FileNotFoundError, PermissionError, IndexError, KeyError, OverflowError,
+    ):
+        # One of every kind that hal catches.
+        def __init__(self):
+            Exception.__init__(self, "time limit")
+
+    class Alarm(Interrupts):
+        ours = OURS
+
+        def interrupt(self):
+            signal.raise_signal(signal.SIGALRM)
+
+    def limit(*_):
+        raise error
+
+    def open_and_close():
+        hal.devices()
+        hal.create_device("cpu").close()
+
+    def allocate():
+        queue = device.queue
+        taken = device.allocate(1000), device.allocate(3_000_000), queue.alloca(4000)
+        queue.dealloca(taken[2]).wait(LIMIT)
+        device.trim()
+        device.statistics()
+
+    def exchange():
+        arrays.append(np.zeros(4096))  # no two at one address
+        device.queue.fill(device.import_array(arrays[-1]), 1).wait(LIMIT)
+        device.from_dlpack(np.ones(30))
+        hal.create_semaphore(shareable=True).share()
+
+    def copy():
+        x, out = device.upload(np.ones(64, np.float32)), np.empty(64, np.float32)
+        device.queue.read(x, hal.File(path)).wait(LIMIT)
+        device.queue.write(x, hal.File(path)).wait(LIMIT)
+        out[:] = x.numpy()
+
+    def load():
+        device.compile(SOURCE)  # from the cache
+
+    def record():
+        add, (x, y) = program["add"], buffers
+        with device.record(slots=2, command_buffer="graph") as commands:
+            commands.fill(x, 1.0)
+            commands.dispatch(add, grid=1, block=64, args=(x, commands.slots[0], commands.slots[1]))
+        for amount in (1.0, 2.0):
+            device.queue.execute(commands, bindings=[y, amount]).wait(LIMIT)
+
+    def flow():
+        x = flows.from_host(np.ones(64, np.float32))
+        y = flows.allocate(256, dtype=np.float32)
+        flows.dispatch(program["add"], grid=1, block=64, args=(x, y, 2.0))
+        y.numpy()
+
+    act, LIMIT, path = globals()[KIND], 30.0, sys.argv[2]
+    signal.signal(signal.SIGALRM, limit)
+    told, arrays = [], []
+    sys.unraisablehook = told.append
+    device = hal.create_device("cpu")
+    flows, program = Flow(device), device.compile(SOURCE)
+    buffers = [device.upload(np.ones(64, np.float32)) for _ in range(2)]
+    act()
+    for number in itertools.count(1):
+        error, alarm, raised = Limit(), Alarm(number), None
+        try:
+            with alarm:
+                act()
+        except BaseException as caught:
+            raised = caught
+        # Python tells of what comes up while it ends a generator; nobody could raise that.
+        came_out = raised is error or [each for each in told if each.exc_value is error]
+        assert came_out or not alarm.places, (KIND, number, alarm.places, repr(raised))
+        assert not device.lost, (KIND, alarm.places)
+        told.clear()
+        for each in [*lifecycle.devices]:  # what was broken off before anybody had it
+            if each is not device:
+                each.close(LIMIT)
+        act()
+        if not alarm.places:
+            break
+    assert raised is None, raised
+    assert number > 50, number
+    device.wait_idle(LIMIT)
+    assert device.close(LIMIT) == ()
+"""
+
+
+@pytest.mark.parametrize(
+    "kind", ["open_and_close", "allocate", "exchange", "copy", "load", "record", "flow"]
+)
+def test_an_error_of_a_kind_that_hal_catches_is_the_users_too(run_script, tmp_path, kind):
+    """O3: at every call of ours and of the plugin's, of all kinds at once. It is taken for no
+    refusal, full memory, missing file or lost device, and the call works when it is made again."""
+    assert_quiet(run_script(CAUGHT, arguments=(kind, str(tmp_path / "file"))))
+
+
 @pytest.mark.parametrize("kind", [TimeoutError, RuntimeError])
 def test_what_a_handler_raises_while_a_loop_is_told_is_the_users(kind):
     """O3: it is raised by the call that told the loop, which is told all the same."""

@@ -1,12 +1,14 @@
 """Host memory that buffers use in place (M1)."""
 
 import gc
+import itertools
 import threading
 import weakref
 
 import numpy as np
 import pytest
 from core_harness import LIMIT, wait_until
+from interrupts import Interrupts
 
 import hal
 from hal._transfers.transfers import SMALL
@@ -137,3 +139,20 @@ def test_a_release_that_raises_is_reported(open_probe, monkeypatch):
     assert seen[0].exc_type is ZeroDivisionError
     assert probe.calls["release_host"] == 1
     device.queue.barrier().wait(LIMIT)
+
+
+def test_a_ctrl_c_loses_no_import_but_one_that_the_driver_has_just_made_o3(device):
+    """O3: at every call of ours. The array can be imported again."""
+    lost = []
+    for number in itertools.count(1):
+        array = np.zeros(4096)
+        with Interrupts(number) as interrupts:
+            device.import_array(array)
+        try:
+            device.import_array(array)
+        except OperationError:
+            lost += interrupts.places
+        if not interrupts.places:
+            break
+    assert number > 20
+    assert len(lost) <= 1, lost  # between the native call's return and the note of it

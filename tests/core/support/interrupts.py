@@ -4,8 +4,6 @@ import sys
 
 import hal
 
-_OURS = hal.__path__[0]
-
 
 class Interrupts:
     """Raise KeyboardInterrupt as the n-th function of hal is entered or has called one of C's.
@@ -14,6 +12,9 @@ class Interrupts:
     the exception. Python drops a profile function that raises, so the tracing of the exception sets
     it again.
     """
+
+    ours = (hal.__path__[0],)
+    """Where the code is that it interrupts."""
 
     def __init__(self, first, second=0):
         self.left, self.then, self.places = first, second, []
@@ -31,7 +32,7 @@ class Interrupts:
         return kind is KeyboardInterrupt
 
     def profile(self, frame, event, argument):
-        if event not in ("call", "c_return") or not frame.f_code.co_filename.startswith(_OURS):
+        if event not in ("call", "c_return") or not frame.f_code.co_filename.startswith(self.ours):
             return
         names, outer = [], frame
         while outer is not None:

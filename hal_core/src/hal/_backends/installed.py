@@ -14,6 +14,8 @@ from collections.abc import Iterator
 from importlib.machinery import PathFinder
 from typing import Any, Final, NamedTuple
 
+from hal.handlers import own
+
 _RECORDS: Final = (".dist-info", ".egg-info")
 """How the names of the folders end in which installers record distributions."""
 
@@ -65,9 +67,9 @@ def _records() -> list[str] | None:
     for path in sys.path:
         try:
             names = os.listdir(path or ".")
-        except (FileNotFoundError, PermissionError):
+        except own(FileNotFoundError, PermissionError):
             continue
-        except NotADirectoryError:
+        except own(NotADirectoryError):
             return None
         if path.endswith(".egg"):
             return None
@@ -83,7 +85,7 @@ def announced(record: str, group: str) -> Iterator[PluginEntry]:
     try:
         with open(f"{record}/entry_points.txt", "rb", 0) as file:
             content = file.read()
-    except (FileNotFoundError, NotADirectoryError, PermissionError):
+    except own(FileNotFoundError, NotADirectoryError, PermissionError):
         return
     if group.encode() not in content:
         return  # as most: they are not worth reading line by line

@@ -26,8 +26,8 @@ import pluggy
 from hal._backends.installed import PluginEntry
 from hal._base.failures import keep
 from hal._base.sync import Lock, get_ident
-from hal.arguments import is_a_handlers
 from hal.errors import BackendUnavailableError, HalError, PluginError, UnimplementedError
+from hal.handlers import own
 from hal.native import DeviceInfo, NativeCompiler, NativeDriver
 from hal.plugin import NATIVE_API, Backend, HookSpecification
 
@@ -118,9 +118,7 @@ class Plugin:
         self._loaders.add(thread)
         try:
             self._record = _load(self._entry_point)
-        except (Exception, SystemExit) as error:
-            if is_a_handlers(error):
-                raise
+        except own(Exception, SystemExit) as error:
             if isinstance(error, OSError) and error.errno in _EXHAUSTED:
                 raise self._not_now(error) from error  # not the plugin's fault, and soon over (O3)
             if not isinstance(error, PluginError):
@@ -150,9 +148,9 @@ class Plugin:
             if probe:
                 try:
                     self._probe()
-                except BackendUnavailableError as error:
+                except own(BackendUnavailableError) as error:
                     state, reason = "unavailable", _reason(error.__cause__ or error)
-                except PluginError as error:
+                except own(PluginError) as error:
                     state, reason = "broken", _reason(error.__cause__ or error)
                 else:
                     state = "available"
@@ -227,18 +225,16 @@ class Plugin:
         """Call the plugin; its exceptions become one of the two errors that `resolve` names."""
         try:
             return function()
-        except PluginError as error:
+        except own(PluginError) as error:
             raise PluginError(f"{self.title} is installed but broken: {error}") from error
-        except HalError as error:  # the vendor's error: the plugin worked
+        except own(HalError) as error:  # the vendor's error: the plugin worked
             message = f"{self.title} is installed but not available here: {_reason(error)}"
             if self._is_inherited:
                 message += "; this process was forked after its driver was opened: fork before that"
             raise BackendUnavailableError(
                 message, native_name=error.native_name, native_code=error.native_code
             ) from error
-        except (Exception, SystemExit) as error:
-            if is_a_handlers(error):
-                raise  # the user's error, not the plugin's (O3)
+        except own(Exception, SystemExit) as error:
             if isinstance(error, OSError) and error.errno in _EXHAUSTED:
                 raise self._not_now(error) from error
             raise PluginError(f"{self.title} is installed but broken: {_reason(error)}") from error

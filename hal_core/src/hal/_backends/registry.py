@@ -26,6 +26,7 @@ from hal.errors import (
     NotFoundError,
     PluginError,
 )
+from hal.handlers import own
 from hal.native import NativeCompiler, NativeDriver
 from hal.plugin import ENTRY_POINT_GROUP, Backend
 
@@ -82,7 +83,7 @@ class Registry:
         for plugin in self._search():
             try:
                 found += plugin.devices()
-            except (BackendUnavailableError, PluginError):
+            except own(BackendUnavailableError, PluginError):
                 continue  # `backends` reports it
         return tuple(found)
 
@@ -146,7 +147,7 @@ class Registry:
             return self._plugins
         try:
             found = _claims(self._entry_points())
-        except OSError as error:
+        except own(OSError) as error:
             message = f"the installed backends cannot be listed: {error}"
             raise BackendUnavailableError(message) from error
         with self._lock:  # several threads may have looked at once: the first one's result stays

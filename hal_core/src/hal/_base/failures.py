@@ -6,8 +6,8 @@ import os
 import traceback
 from typing import Any, Final
 
-from hal.arguments import is_a_handlers
 from hal.errors import HalError, OperationError, SemaphoreFailedError
+from hal.handlers import is_a_handlers, own
 
 # The builtin class's descriptor: a user's class may redefine its attributes.
 _traceback: Final[Any] = vars(BaseException)["__traceback__"]
@@ -37,7 +37,7 @@ def twin(error: BaseException) -> BaseException:
         return error
     try:
         twins = {id(link): _again(link) for link in links}
-    except Exception:  # noqa: BLE001 - whatever a class of the user's raises there
+    except own(Exception):  # whatever a class of the user's raises there
         return keep(error)
     for link in links:
         for place in (_cause, _context):
@@ -85,7 +85,7 @@ def of_function(error: BaseException, function: object, place: str) -> BaseExcep
         ours = os.path.dirname(os.path.dirname(__file__)) + os.sep
         theirs = [each for each in steps if not each.filename.startswith(ours)]
         lines = "".join(traceback.format_list(theirs)).rstrip()
-    except Exception:  # noqa: BLE001 - it reads files
+    except own(Exception):  # it reads files
         lines = ""
     failure = error
     if not isinstance(error, HalError):
@@ -101,7 +101,7 @@ def told(error: object) -> str:
     """Return an object's `repr`, or a substitute if that raises."""
     try:
         return repr(error)
-    except Exception:  # noqa: BLE001 - whatever user code raises
+    except own(Exception):  # whatever user code raises
         return object.__repr__(error)
 
 
@@ -134,19 +134,6 @@ def is_users(error: BaseException) -> bool:
     if isinstance(error, (RecursionError, MemoryError)) and not isinstance(error, HalError):
         return True
     return is_a_handlers(error)
-
-
-class _Unreported:
-    """A block whose errors of the plugin's are dropped, but not those of a user's handler (O3)."""
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, _: object, error: BaseException | None, __: object) -> bool:
-        return isinstance(error, HalError) and not is_users(error)
-
-
-unreported: Final = _Unreported()
 
 
 def fresh(error: BaseException) -> HalError:
@@ -193,7 +180,7 @@ def _blank(kind: type[HalError]) -> HalError:
         if "__new__" in vars(base):
             try:
                 made: HalError = vars(base)["__new__"](kind)
-            except TypeError:
+            except own(TypeError):
                 continue  # another base decides
             return made
     raise TypeError(f"{kind.__name__} cannot be made")

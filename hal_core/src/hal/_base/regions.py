@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from hal._base import futex, sync
 from hal.errors import ClosedError, InvalidArgumentError, OutOfMemoryError, UnimplementedError
+from hal.handlers import dropped, own
 
 if TYPE_CHECKING:
     from hal.tickets import Ticket
@@ -132,7 +133,7 @@ class SharedRegion:
             except BaseException:
                 os.close(fd)
                 raise
-        except OSError as error:
+        except own(OSError) as error:
             raise OutOfMemoryError(
                 f"{size:,} bytes of shared memory were asked for, and the system gives none "
                 f"({error.strerror}); close other buffers, or raise the limits of memory and of "
@@ -179,9 +180,9 @@ class SharedRegion:
             if not os.readlink(path).startswith(f"/memfd:hal-{kind}"):
                 raise closed
             fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-        except (FileNotFoundError, ProcessLookupError):
+        except own(FileNotFoundError, ProcessLookupError):
             raise closed from None
-        except OSError as error:
+        except own(OSError) as error:
             raise InvalidArgumentError(
                 f"{what} cannot be opened: the system refuses it ({error.strerror}); both "
                 "processes must be of one user, in one container"
@@ -349,7 +350,7 @@ def boot() -> str:
     try:
         with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
             return file.read().strip()
-    except OSError:
+    except own(OSError):
         return ""
 
 
@@ -368,7 +369,7 @@ def _head_of(fd: int, kind: str) -> tuple[bytes, int]:
 def _available() -> int:
     """Return the bytes of memory that new pages can have; many if the system does not tell."""
     lines: list[str] = []
-    with contextlib.suppress(OSError), open("/proc/meminfo", encoding="ascii") as file:
+    with dropped(OSError), open("/proc/meminfo", encoding="ascii") as file:
         lines = file.readlines()
     for line in lines:
         if line.startswith("MemAvailable:"):
@@ -381,6 +382,6 @@ def started_at(process: int) -> int | None:
     try:
         with open(f"/proc/{process}/stat", "rb") as file:
             fields = file.read().rpartition(b")")[2].split()
-    except OSError:
+    except own(OSError):
         return None
     return None if fields[0] in {b"Z", b"X"} else int(fields[19])

@@ -7,7 +7,6 @@ for members that have died, since those ring no bell.
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import os
 from typing import Final, Protocol
@@ -15,6 +14,7 @@ from typing import Final, Protocol
 from hal._base import futex, sync
 from hal._base.regions import BELL_WORD, Member, SharedRegion, started_at
 from hal.errors import HalError
+from hal.handlers import dropped
 
 _LOOK_SECONDS: Final = 0.25  # how long the thread sleeps at most: how late a death is noticed
 # How long it goes on looking at what has changed: about what it costs all to sleep and to wake
@@ -91,7 +91,7 @@ class SharingWatch:
     def leave(self) -> None:
         """Tell all others that this process ends."""
         for watched in list(self._watched):
-            with contextlib.suppress(Exception):
+            with dropped(Exception):
                 watched.leave()
 
     def _ring(self, bell: SharedRegion) -> None:
@@ -101,11 +101,11 @@ class SharingWatch:
     def _bell_of(self, member: Member) -> SharedRegion | None:
         """Return the bell of a member; None if it has taken it down."""
         key = (member.process, member.started, member.bell)
-        with contextlib.suppress(KeyError):  # the watching thread may just have removed it
+        with dropped(KeyError):  # the watching thread may just have removed it
             return self._bells[key]
         found = None
         if member.is_alive():
-            with contextlib.suppress(HalError, OSError):
+            with dropped(HalError, OSError):
                 found = SharedRegion.open_file(
                     member.process, member.bell, "bell", 0, None, "a bell"
                 )

@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import zlib
 
+from hal.handlers import own
+
 
 def digest(folder: str) -> int | None:
     """Return the checksum of a folder's C files; None if there is no such folder."""
     try:
         names = sorted(name for name in os.listdir(folder) if name.endswith((".c", ".h")))
-    except OSError:
+    except own(OSError):
         return None
     checksum = 0
     for name in names:

@@ -16,6 +16,7 @@ from types import ModuleType
 from typing import Any, Final
 
 from hal._base.sources import digest
+from hal.handlers import own
 
 _NAME: Final = "hal._speedups"
 _NOT_BUILT: Final = (
@@ -37,7 +38,7 @@ def _load() -> tuple[ModuleType | None, str]:
     cause: ImportError | None = None
     try:
         found = importlib.import_module(_NAME)
-    except ImportError as error:
+    except own(ImportError) as error:
         cause, reason = error, _why(error)
     else:
         if digest(_SOURCES) in (None, getattr(found, "sources", None)):

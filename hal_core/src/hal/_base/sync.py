@@ -7,7 +7,6 @@ interleaving of the core (design section 6).
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import os
 import sys
@@ -18,8 +17,8 @@ from typing import Any, Final, TypeVar
 
 from hal._base import speedups, with_locks
 from hal._base.futex import Timespec
-from hal.arguments import is_a_handlers
 from hal.errors import OperationError
+from hal.handlers import dropped, own
 
 _IS_SAFE: Final = sys.version_info[:2] != (3, 14)
 """Whether a ``with`` keeps the locks of `threading` whatever comes (`hal._base.with_locks`)."""
@@ -70,9 +69,7 @@ def start_thread(name: str, target: Callable[[], None]) -> None:
     """
     try:
         threading.Thread(target=target, name=name, daemon=True).start()
-    except (RuntimeError, MemoryError) as error:
-        if is_a_handlers(error):
-            raise  # `start` waits for the thread
+    except own(RuntimeError, MemoryError) as error:
         raise OperationError(
             f"the thread {name} was asked for, and the system starts none ({error}); end threads "
             "or processes, or raise their limit (ulimit -u, pids.max of the container) or that of "
@@ -197,7 +194,7 @@ def _load_libc(load: type[_Libc]) -> _Libc:
     """Load the C library's POSIX semaphores, which libpthread holds on older systems."""
     libc = load(None, use_errno=True)
     if not hasattr(libc, "sem_timedwait"):
-        with contextlib.suppress(OSError):
+        with dropped(OSError):
             libc = load("libpthread.so.0", use_errno=True)
     for name in ("sem_init", "sem_post", "sem_trywait", "sem_timedwait"):
         getattr(libc, name).restype = ctypes.c_int

@@ -11,6 +11,7 @@ from typing import Final, cast
 
 from hal.arguments import as_path, shown_path
 from hal.errors import FileError, InvalidArgumentError
+from hal.handlers import dropped, own
 
 MOST_BYTES: Final = 1 << 30
 """The most bytes read from a file."""
@@ -64,7 +65,7 @@ def write_whole(path: object, content: bytes, what: str) -> None:
     with _file_errors(what, name):
         try:
             mode = os.stat(name).st_mode
-        except FileNotFoundError:
+        except own(FileNotFoundError):
             mode = stat.S_IFREG | 0o644
         if stat.S_ISREG(mode):
             replace_whole(os.path.realpath(name), content, stat.S_IMODE(mode))
@@ -81,9 +82,7 @@ def _file_errors(what: str, path: str) -> Iterator[None]:
     """Raise the system's errors as ours, except those of signal handlers (O3)."""
     try:
         yield
-    except OSError as error:
-        if error.errno is None:
-            raise
+    except own(OSError) as error:
         kind = next((mine for kind, mine in _KINDS.items() if isinstance(error, kind)), FileError)
         message = f"{what}: {shown_path(path)}: {error.strerror or error}"
         raise cast("FileError", kind(message, errno=error.errno, filename=path)) from error
@@ -100,6 +99,6 @@ def replace_whole(target: str, content: bytes, mode: int) -> None:
         os.chmod(name, mode)
         os.replace(name, target)
     except BaseException:
-        with contextlib.suppress(OSError):
+        with dropped(OSError):
             os.unlink(name)
         raise

@@ -7,7 +7,6 @@ need one calls `start` first, which raises if none can be started.
 
 from __future__ import annotations
 
-import contextlib
 import sys
 import traceback
 from collections import deque
@@ -16,6 +15,7 @@ from typing import Any, Final
 
 from hal._base import sync
 from hal.errors import HalError
+from hal.handlers import dropped
 
 _IDLE_SECONDS: Final = 30.0
 """How long an idle thread of the pool stays; a guess at the gap between bursts of work."""
@@ -78,7 +78,7 @@ class Pool:
             looking = self._count - self._busy  # those look before they sleep
             if looking >= len(self._tasks) or self._count >= self._limit:
                 return
-        with contextlib.suppress(HalError):  # the running threads have to do
+        with dropped(HalError):  # the running threads have to do
             self._start_one()
 
     def _start_one(self) -> None:
@@ -152,7 +152,7 @@ def report(function: Callable[..., object], error: BaseException) -> None:
             unraisable = _Unraisable(hook, second)
         else:
             return
-    with contextlib.suppress(Exception):  # stderr may be gone
+    with dropped(Exception):  # stderr may be gone
         sys.stderr.write(f"{unraisable.err_msg}: {unraisable.object!r}\n")
         traceback.print_exception(unraisable.exc_value, file=sys.stderr)
 

@@ -10,7 +10,6 @@ when no running work can help any more.
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
@@ -29,6 +28,7 @@ from hal._memory.extent import check_allocation
 from hal._memory.replay import Give, Take
 from hal._memory.storage import Transient, note_uses
 from hal.errors import HalError, InvalidArgumentError, OperationError, OutOfMemoryError
+from hal.handlers import dropped
 from hal.native import MemoryType
 
 if TYPE_CHECKING:
@@ -291,7 +291,7 @@ def _is_busy(step: CallStep, operation: Operation) -> bool:
     queue = step.queue
     if step.work or (queue is not None and queue._context is operation._queue._context):
         return True
-    with contextlib.suppress(ValueError):  # it has just ended, and removed it
+    with dropped(ValueError):  # it has just ended, and removed it
         step.awaited.remove(operation)
     return False
 

@@ -18,6 +18,7 @@ import numpy as np
 from hal import bfloat16
 from hal._memory.views import ArrayBase
 from hal.errors import ArgumentTypeError, ExchangeError
+from hal.handlers import own
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -113,7 +114,8 @@ class _Claim:
         self._delete = _deleter(deleter) if deleter else None
 
     def __del__(self) -> None:
-        if self.taken and self._delete is not None:
+        # A Ctrl-C may come before it has anything.
+        if getattr(self, "taken", False) and self._delete is not None:
             self._delete(self._pointer)
 
 
@@ -211,7 +213,7 @@ def take_capsule(capsule: object, what: str) -> ImportedTensor:
     """
     try:
         name = _capsule_name(capsule)
-    except ValueError:
+    except own(ValueError):
         name = None  # not a capsule
     if name not in _USED:
         used = name is not None and name.startswith(b"used_")
@@ -269,7 +271,7 @@ def _dtype(tensor: _DLTensor, what: str) -> np.dtype[Any]:
     if code is not None and tensor.lanes == 1 and tensor.bits % 8 == 0:
         try:
             return np.dtype(f"{code}{tensor.bits // 8}")
-        except TypeError:
+        except own(TypeError):
             pass
     name = _CODE_NAMES.get(tensor.code, f"DLPack's type code {tensor.code}")
     raise ExchangeError(

@@ -18,6 +18,7 @@ from hal._engine.submitted import wait_before
 from hal._memory.views import ArrayBase, view_of
 from hal.arguments import as_dtype, as_int, as_items, shown
 from hal.errors import ArgumentTypeError, ExchangeError, InvalidArgumentError, UnimplementedError
+from hal.handlers import own
 
 if TYPE_CHECKING:
     from numpy.typing import DTypeLike, NDArray
@@ -38,7 +39,7 @@ def host_view(buffer: Buffer) -> NDArray[Any]:
     """Return what `Buffer.map` returns; raise TypeError, as callers that ask for a view expect."""
     try:
         return _mapped(buffer)
-    except UnimplementedError as error:
+    except own(UnimplementedError) as error:
         raise ArgumentTypeError(str(error)) from None
 
 

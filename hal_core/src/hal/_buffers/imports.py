@@ -26,6 +26,7 @@ from hal.errors import (
     InvalidArgumentError,
     UnimplementedError,
 )
+from hal.handlers import own
 from hal.native import MemoryType
 
 _MANAGED: Final = 13
@@ -50,7 +51,7 @@ def import_tensor(device: DeviceCore, tensor: object, copy: bool | None) -> Buff
     try:
         kind, number = told
         where = (int(kind), int(number))
-    except (TypeError, ValueError, OverflowError):
+    except own(TypeError, ValueError, OverflowError):
         message = f"{what}: its __dlpack_device__ returned {shown(told)}, and not a pair of ints"
         raise ExchangeError(message) from None
     memory = _memory_at(device, where)
@@ -105,7 +106,7 @@ def _ask(tensor: Any, asked: dict[str, object]) -> object:  # noqa: ANN401 - ano
     """Call a tensor's ``__dlpack__``, with a version if it supports versions."""
     try:
         return tensor.__dlpack__(max_version=dlpack.VERSION, **asked)
-    except TypeError as error:
+    except own(TypeError) as error:
         if "dl_device" in asked or isinstance(error, HalError):
             raise
     return tensor.__dlpack__(**asked)
@@ -116,14 +117,14 @@ def _ask_for_itself(tensor: object, what: str) -> object:
         return _ask(tensor, {})
     except HalError:
         raise
-    except _REFUSALS as error:
+    except own(*_REFUSALS) as error:
         raise ExchangeError(f"{what}: it does not hand itself out: {error}") from error
 
 
 def _ask_for_host_copy(tensor: object, where: tuple[int, int], what: str) -> object:
     try:
         return _ask(tensor, {"dl_device": HOST_DEVICE})
-    except _REFUSALS as error:
+    except own(*_REFUSALS) as error:
         raise ExchangeError(
             f"{what}: it is in {describe_device(where)}, and does not copy itself to the host "
             f"({error}); do that first, as tensor.cpu() does"
@@ -202,7 +203,7 @@ def _read_interface(
         if strides is None:
             strides = dlpack.packed(shape, dtype)
         strides = tuple(int(each) for each in strides)
-    except (KeyError, TypeError, ValueError) as error:
+    except own(KeyError, TypeError, ValueError) as error:
         message = f"{what}: its __cuda_array_interface__ is not as the protocol says: {error!r}"
         raise ExchangeError(message) from error
     if interface.get("mask") is not None:

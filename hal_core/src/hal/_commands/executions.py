@@ -6,7 +6,6 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from typing import TypeVar
 
-from hal._base.failures import is_users
 from hal._buffers.alloca import housing, run_housed, transients
 from hal._commands.collectives import Gathering
 from hal._commands.command_buffer import CommandBuffer
@@ -27,6 +26,7 @@ from hal._memory.replay import Housed
 from hal._transfers.collectives import GroupLaunch
 from hal.arguments import as_instance
 from hal.errors import ClosedError, HalError, InvalidArgumentError
+from hal.handlers import own
 from hal.native_collectives import Participant
 
 _T = TypeVar("_T")
@@ -73,16 +73,15 @@ def once(commands: CommandBuffer, submit: Callable[[], _T]) -> _T:
     assert runs is not None  # noqa: S101 - the callers have looked
     try:
         runs.pop()  # one bytecode: two threads cannot get the same token
-    except IndexError:
+    except own(IndexError):
         raise ClosedError(
             "execute: the recording is one-shot and has been executed; record another, or record "
             "it with one_shot=False"
         ) from None
     try:
         return submit()
-    except HalError as error:
-        if not is_users(error):  # an interrupt, after which it may run
-            runs.append(None)  # refused: nothing has changed
+    except own(HalError):  # not after an interrupt, after which it may run
+        runs.append(None)  # refused: nothing has changed
         raise
 
 

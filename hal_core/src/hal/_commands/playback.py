@@ -22,6 +22,7 @@ from hal._memory.reaper import GRAPH, INSTANCE
 from hal._memory.replay import Replay
 from hal._memory.storage import Handle, Storage
 from hal.errors import HalError, OperationError
+from hal.handlers import own
 from hal.native import EmptyNode, FillNode, LaunchNode, MemoryType, Node, PeerCopyNode
 
 if TYPE_CHECKING:
@@ -236,7 +237,7 @@ class Playback:
                 node = nodes[position]
                 functions[position](stream, *node)
                 position += 1
-        except HalError as error:
+        except own(HalError) as error:
             raise self._explain(error, nodes, node) from error
         if end == len(functions) and replica is not self._template:
             # The calls have copied the arguments. After an error the collector frees the replica.
@@ -255,7 +256,7 @@ class Playback:
 
         try:
             run_on_host(self.device, calls(), moves)
-        except HalError as error:
+        except own(HalError) as error:
             raise self._explain(error, replica.nodes, node) from error
         self._spares.append(replica)
 
@@ -271,7 +272,7 @@ class Playback:
         elif instance.replica.table != addresses:
             try:
                 self._update(instance, lowering.positions, addresses)
-            except OperationError:
+            except own(OperationError):
                 # Other bindings may need other nodes: pinned memory instead of the device's.
                 instance = self._instantiate(stream, lowering, addresses, lease)
         if plan is not None:
@@ -312,7 +313,7 @@ class Playback:
             for command in instance.replica.bind(table):
                 node = nodes[command]
                 update(handle, positions[command], node)
-        except HalError as error:
+        except own(HalError) as error:
             raise self._explain(error, nodes, node) from error
         instance.broken = False
 
@@ -329,7 +330,7 @@ class Playback:
         addresses = self._resolve(table)
         try:
             replica = self._spares.pop()
-        except IndexError:
+        except own(IndexError):
             replica = self._template.copy()
         if replica.table != addresses:
             replica.bind(addresses)

@@ -16,6 +16,7 @@ from hal._engine.stream import StreamQueue
 from hal._memory.core import DeviceCore
 from hal.arguments import as_choice, as_flag, as_instance, as_name
 from hal.errors import ClosedError, HalError, InvalidArgumentError, UnimplementedError
+from hal.handlers import own
 
 _MODES: Final = ("auto", "graph", "stream")
 _HAZARDS: Final = ("auto", "manual")
@@ -111,7 +112,7 @@ class Recorder:
             label = f"{self._groups}/{label}" if label else self._groups
         try:
             checked = check(self._here, self._slots, *arguments)
-        except HalError as error:
+        except own(HalError) as error:
             if not label:
                 raise
             raise placed(label, error) from error

@@ -19,6 +19,7 @@ from hal._memory.usage import DISPATCH
 from hal._programs.printing import OutputPlace
 from hal.arguments import as_dtype, as_int, as_items, shown
 from hal.errors import ArgumentTypeError, ClosedError, InvalidArgumentError
+from hal.handlers import own
 
 if TYPE_CHECKING:
     from numpy.typing import DTypeLike
@@ -183,7 +184,7 @@ class Slots(Sequence[Slot]):
             known = dtype if is_value else None if dtype is _COUNTED else "buffer"
             try:
                 kind = as_dtype(dtype if known == "buffer" else np.uint8)
-            except ArgumentTypeError as error:
+            except own(ArgumentTypeError) as error:
                 message = f"{what}: {error}, and neither of the kinds 'scalar' and 'grid'"
                 raise ArgumentTypeError(message) from error.__cause__
             shape_of(0, kind, what)

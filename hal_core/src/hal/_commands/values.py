@@ -17,6 +17,7 @@ from hal._memory.extent import Extent
 from hal._programs.parameters import POINTERS, SIZED, Parameter
 from hal.arguments import as_three
 from hal.errors import ArgumentTypeError, HalError, InvalidArgumentError
+from hal.handlers import own
 
 GRID: Final = -1
 """The argument of a grid, beside the indices of parameters."""
@@ -62,7 +63,7 @@ class Scalars:
         for _, kernel, index in self._forms.values():
             try:
                 packed += kernel._signature._layout.pack_one(kernel._name, index, value)
-            except HalError as error:
+            except own(HalError) as error:
                 raise placed(f"execute: slot {slot}", error) from error
         return packed
 
@@ -99,7 +100,7 @@ class Grids:
             if self._kernel is None:
                 return as_three(value, "the grid", 0)
             return check_grid(self._kernel, value)
-        except HalError as error:
+        except own(HalError) as error:
             raise placed(f"execute: slot {slot}", error) from error
 
 

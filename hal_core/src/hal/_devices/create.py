@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-
 from hal._backends import registry
-from hal._base.failures import is_users
 from hal._base.process import refuse_after_fork
 from hal._commands.recorder import check_mode
 from hal._devices.device import Device
@@ -13,6 +10,7 @@ from hal._engine.memory_events import open_memory_events
 from hal._memory.settings import MemorySettings, take_settings
 from hal.arguments import as_choice, as_name, number_of, shown
 from hal.errors import BackendUnavailableError, HalError, InvalidArgumentError
+from hal.handlers import dropped, own
 from hal.native import FEATURES
 
 _SEMAPHORES = ("events", "memory")
@@ -49,7 +47,7 @@ def create_device(spec: str = "cpu", **parameters: object) -> Device:
         if limit < 1:
             message = f"max_in_flight is a number of 1 or more, not {shown(limit_text)}"
             raise InvalidArgumentError(message)
-    own = as_name(rest.pop("name", ""), "a device")
+    own_name = as_name(rest.pop("name", ""), "a device")
     mode = rest.pop("command_buffer", "auto")
     check_mode(mode, FEATURES, spec)
     semaphores = as_choice(rest.pop("semaphores", "events"), _SEMAPHORES, "semaphores")
@@ -63,9 +61,7 @@ def create_device(spec: str = "cpu", **parameters: object) -> Device:
         native = driver.open_device(index, rest)
     except (BackendUnavailableError, InvalidArgumentError):
         raise
-    except HalError as error:
-        if is_users(error):
-            raise
+    except own(HalError) as error:
         message = f"{backend.name}:{index} cannot be opened: {error}"
         raise BackendUnavailableError(
             message, native_name=error.native_name, native_code=error.native_code
@@ -74,9 +70,9 @@ def create_device(spec: str = "cpu", **parameters: object) -> Device:
         name = f"{backend.name}:{index}"
         check_mode(mode, native.features, name)
         memory_events = open_memory_events(native, name) if semaphores == "memory" else None
-        device = Device(backend.name, native, limit, settings, own, memory_events)
+        device = Device(backend.name, native, limit, settings, own_name, memory_events)
     except BaseException:
-        with contextlib.suppress(HalError):  # the first error is the one to report
+        with dropped(HalError):  # the first error is the one to report
             native.close()
         raise
     device._command_buffer = mode

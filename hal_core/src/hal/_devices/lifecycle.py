@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import atexit
-import contextlib
 import itertools
 import os
 import sys
@@ -14,6 +13,7 @@ from hal._base import process, sync
 from hal._base import sharing_watch as watching
 from hal._engine import explain, progress, steps, timelines
 from hal._memory import blocking, peers, reaper
+from hal.handlers import dropped
 
 if TYPE_CHECKING:
     from hal._devices.device import Device
@@ -141,7 +141,7 @@ def _close_by(deadline: float) -> None:
     """Close the devices that are open; their work ends by `deadline` or is abandoned."""
     for device in list(devices):
         for line in device._end(deadline)[0]:
-            with contextlib.suppress(Exception):  # stderr may be gone
+            with dropped(Exception):  # stderr may be gone
                 sys.stderr.write(f"hal: abandoned at exit: {line}\n")
 
 

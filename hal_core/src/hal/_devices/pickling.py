@@ -6,7 +6,6 @@ another host, is refused as for every object of hal (`hal._base.process`).
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import sys
 from typing import TYPE_CHECKING, Any, Final
@@ -16,6 +15,7 @@ from hal._devices import lifecycle
 from hal._devices.create import create_device
 from hal._engine.shared_semaphore import SharedSemaphore, open_semaphore
 from hal.errors import ClosedError
+from hal.handlers import dropped
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -73,7 +73,7 @@ def _end() -> None:
     from multiprocessing import parent_process  # noqa: PLC0415
 
     if parent_process() is not None:
-        with contextlib.suppress(ClosedError):  # it was forked, and has nothing open
+        with dropped(ClosedError):  # it was forked, and has nothing open
             lifecycle.close_all()
 
 

@@ -6,7 +6,6 @@ valid input.
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, Self, SupportsFloat, SupportsIndex
 
@@ -37,6 +36,7 @@ from hal._transfers.collectives import enter
 from hal._transfers.files import File
 from hal.arguments import as_function, as_seconds
 from hal.errors import HalError
+from hal.handlers import dropped
 from hal.native import MemoryType
 
 if TYPE_CHECKING:
@@ -475,7 +475,7 @@ class Queues:
                 made.append(Queue(device, context, f"{device._name}/{name}", ordered=True))  # noqa: PERF401 - those made are to be known
         except BaseException:
             for queue in made:
-                with contextlib.suppress(HalError):
+                with dropped(HalError):
                     context.native.destroy_stream(queue._stream)
             raise
         self.compute: Final = made[0]

@@ -11,7 +11,6 @@ registers like a waiting thread, and whoever retires the work tells the loop.
 
 from __future__ import annotations
 
-import contextlib
 import sys
 from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
@@ -22,6 +21,7 @@ from hal._base.workers import report
 from hal._engine import progress, timelines, waiting
 from hal._engine.timelines import WAKE, Work
 from hal.errors import UnimplementedError
+from hal.handlers import dropped
 
 if TYPE_CHECKING:
     from hal._engine.semaphore import Semaphore
@@ -95,7 +95,7 @@ def _library() -> Any:  # noqa: ANN401 - a library that hal does not depend on
     if sniffio is None:
         return None
     name = "asyncio"  # whose own error says that no loop runs
-    with contextlib.suppress(sniffio.AsyncLibraryNotFoundError):
+    with dropped(sniffio.AsyncLibraryNotFoundError):
         name = sniffio.current_async_library()
     if name == "trio":
         return sys.modules["trio"]

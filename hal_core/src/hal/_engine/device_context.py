@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from typing import NoReturn
 
 from hal._base import sync
-from hal._base.failures import fresh, is_users, keep, unreported
+from hal._base.failures import fresh, is_users, keep
 from hal._engine import progress, retiring, steps, timelines
 from hal._engine.calls import direct_calls, table_of
 from hal._engine.ending import call_off_all, lose
@@ -26,6 +26,7 @@ from hal._engine.stream import StreamQueue
 from hal._engine.submission import Submission
 from hal._engine.timelines import CHANGE, HOST, ISSUE, Work
 from hal.errors import ClosedError, DeviceLostError, HalError
+from hal.handlers import dropped, own
 from hal.native import NativeDevice
 
 _NAP_SECONDS = 0.001
@@ -236,7 +237,7 @@ class DeviceContext:
             # In another thread's hands, or failed and kept for its resources only.
             sync.nap(min(seconds, _NAP_SECONDS))
             return
-        with unreported:  # the caller looks at it again, whatever its outcome
+        with dropped(HalError):  # the caller looks at it again, whatever its outcome
             last.wait(seconds)
 
     def give_up(self, abandoned: tuple[str, ...]) -> None:
@@ -278,9 +279,7 @@ class DeviceContext:
         """
         try:
             yield
-        except HalError as error:
-            if is_users(error):
-                raise
+        except own(HalError) as error:
             self.lose(error)
 
     def trim_events(

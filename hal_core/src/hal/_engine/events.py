@@ -13,7 +13,6 @@ as complete, so an event is handed to others only once it was recorded (I1).
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 from typing import TYPE_CHECKING, Final, TypeAlias
 
@@ -21,6 +20,7 @@ from hal._base import speedups
 from hal._engine import timelines
 from hal._engine.memory_events import MemoryEvents
 from hal._engine.operation import Operation
+from hal.handlers import dropped, own
 from hal.native import NativeDevice
 
 if TYPE_CHECKING:
@@ -134,7 +134,7 @@ class EventPool:
         try:
             # One bytecode takes it, so that two threads never get the same.
             event = self._free.pop()
-        except IndexError:
+        except own(IndexError):
             event = Event(self, self._native.create_event())
             self._all[event] = None
         event.count = 1
@@ -160,7 +160,7 @@ class EventPool:
         """Remove and return all events that nobody holds; a thread may be asking one still."""
         idle: list[Event] = []
         # One by one, and the list stays the same: finalisers append to it without a lock.
-        with contextlib.suppress(IndexError):
+        with dropped(IndexError):
             idle.extend(itertools.islice(iter(self._free.pop, None), len(self._free)))
         return idle
 

@@ -31,6 +31,7 @@ from hal.errors import (
     InvalidArgumentError,
     UnimplementedError,
 )
+from hal.handlers import own
 from hal.native import MemoryType, NativeDevice
 
 _FEATURE: Final = "external_streams"
@@ -87,7 +88,7 @@ class External:
         """Return a stream for a producer to enqueue waits on; the device is bound."""
         try:
             stream = self._free.pop()
-        except IndexError:
+        except own(IndexError):
             stream = self._context.native.create_stream()
             self._all.append(stream)
         return Intake(self, stream)
@@ -98,7 +99,7 @@ class External:
         for queue in self._context.queues:
             try:
                 submit(queue, "wait_external", payload, (), ())
-            except ClosedError:
+            except own(ClosedError):
                 continue  # it will run nothing
 
     def outgoing(self) -> int | None:

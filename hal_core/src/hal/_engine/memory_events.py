@@ -16,15 +16,14 @@ then, because a number that never comes gives no reason.
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 from typing import Final
 
 from hal._base import sync
-from hal._base.failures import is_users
 from hal._engine import steps
 from hal._engine.operation import Operation
 from hal.errors import HalError, UnimplementedError
+from hal.handlers import dropped, own
 from hal.native import MemoryType, NativeDevice
 
 _FEATURE: Final = "stream_values"
@@ -93,7 +92,7 @@ class MemoryEvents:
         """Create an event; it counts as complete until it is recorded."""
         try:
             handle = self._free.pop()
-        except IndexError:
+        except own(IndexError):
             words = _Words(0, 0, 0, 1)
             handle = ctypes.addressof(words)
         else:
@@ -266,11 +265,9 @@ def open_memory_events(native: NativeDevice, name: str) -> MemoryEvents:
     try:
         if events.works():
             return events
-    except HalError as error:
-        if is_users(error):
-            raise
+    except own(HalError) as error:
         cause = error
-        with contextlib.suppress(HalError):
+        with dropped(HalError):
             events.close()
     problem = f"no answer came within {_PROBE_SECONDS:g} seconds" if cause is None else cause
     raise UnimplementedError(

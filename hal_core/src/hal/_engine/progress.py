@@ -22,7 +22,6 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from hal._base import speedups, sync
-from hal._base.failures import is_users
 from hal._base.workers import Pool, report
 from hal._engine import steps, timelines
 from hal._engine.backlog import release
@@ -48,8 +47,8 @@ from hal._engine.timelines import (
     Batch,
     Work,
 )
-from hal.arguments import is_a_handlers
 from hal.errors import CancelledError, HalError, ReentrantCallError
+from hal.handlers import dropped, own
 
 if TYPE_CHECKING:
     from hal._engine.device_context import DeviceContext
@@ -118,11 +117,8 @@ def act(function: Callable[[CallStep, _A, _B], _T], first: _A, second: _B) -> _T
             _broken.append(step)
             _progress.wake()
             if function is not nothing:
-                try:
+                with dropped(Exception):
                     act(nothing, None, None)
-                except Exception as error:
-                    if is_a_handlers(error):
-                        raise
         raise
     return result
 
@@ -138,9 +134,7 @@ def _do_later(step: CallStep) -> None:
         is_again, call.is_begun = call.is_begun, True
         try:
             call.function(step, call.first, call.second)
-        except HalError as error:
-            if is_users(error):
-                raise
+        except own(HalError) as error:
             if not is_again:  # else it may have been made before it was interrupted
                 step.calm = True
                 report(call.function, error)  # its caller has returned long ago
@@ -351,11 +345,8 @@ class _Progress:
         if bell is not None:
             bell.ring()
             return
-        try:
+        with dropped(Exception):  # the next caller starts it
             self.start()
-        except Exception as error:  # else the next caller starts it
-            if is_a_handlers(error):
-                raise
 
     @property
     def is_asked(self) -> bool:
@@ -442,9 +433,7 @@ def act_or_put_off(function: Callable[[CallStep, _A, _B], object], first: _A, se
     """Do as `act`; what a signal handler or a finaliser calls is put off to where it can (O3)."""
     try:
         act(function, first, second)
-    except ReentrantCallError as error:
-        if is_users(error):
-            raise  # a handler's own, which came in between
+    except own(ReentrantCallError):
         put_off(function, first, second)
 
 

@@ -20,13 +20,14 @@ from typing import TYPE_CHECKING, Final, SupportsFloat, SupportsIndex
 from hal import errors
 from hal._base import process, sync
 from hal._base import sharing_watch as watching
-from hal._base.failures import is_users, told
+from hal._base.failures import told
 from hal._base.regions import SharedRegion
 from hal._engine import progress, timelines, waiting
 from hal._engine.semaphore import Semaphore, signal_again
 from hal._engine.timelines import MAX_VALUE, TELL, Timepoint, Work, check_value
 from hal.arguments import as_flag, as_name
 from hal.errors import HalError, ProcessLostError, ReentrantCallError, SemaphoreFailedError
+from hal.handlers import own
 
 if TYPE_CHECKING:
     from hal._engine.steps import CallStep
@@ -155,10 +156,8 @@ class Link:
                 self._told = value  # first: the rise is not told to where it comes from
                 signal_again(semaphore, value)
                 return True
-        except ReentrantCallError as error:
-            if is_users(error):
-                raise
-            # In a signal handler (O3): the watching thread takes it over.
+        except own(ReentrantCallError):
+            pass  # in a signal handler (O3): the watching thread takes it over
         return False
 
     def spin(self, value: int) -> None:

@@ -9,7 +9,6 @@ from collections.abc import Callable
 from typing import Any, SupportsFloat, cast
 
 from hal._base import sync
-from hal._base.failures import is_users
 from hal._engine import explain, timelines
 from hal._engine.device_context import DeviceContext
 from hal._engine.fence import awaited
@@ -19,6 +18,7 @@ from hal._engine.submission import Submission
 from hal._engine.timelines import Timepoint
 from hal.arguments import as_seconds
 from hal.errors import DeadlineExceededError, HalError
+from hal.handlers import own
 
 _calling: set[int] = set()
 """The threads that run a host function now."""
@@ -99,9 +99,7 @@ def _wait_for(operations: list[Submission], deadline: float | None) -> DeadlineE
     for operation in operations:
         try:
             operation.wait(None if deadline is None else max(deadline - sync.monotonic(), 0.0))
-        except HalError as error:
-            if is_users(error):
-                raise
+        except own(HalError) as error:
             # Else it has failed, perhaps with what a wait of its own raised, and reports that.
             if isinstance(error, DeadlineExceededError) and operation._state < DONE:
                 return error

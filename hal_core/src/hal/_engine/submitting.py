@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from hal._base.failures import is_users
 from hal._engine import progress, timelines
 from hal._engine.backlog import CheckedWaits, claim, has_room, not_above, stand_in_line
 from hal._engine.device_context import harvest_some
@@ -27,6 +26,7 @@ from hal._engine.stream import StreamQueue
 from hal._engine.submission import Submission
 from hal._engine.wait_lists import Signals, check_lists
 from hal.errors import HalError, ReentrantCallError
+from hal.handlers import own
 
 HARVEST_MASK: Final = 63
 """Submissions harvest whenever their sequence has these bits clear.
@@ -57,7 +57,7 @@ def start(operation: Submission, waits: CheckedWaits) -> Submission:
     """Submit an operation that was made before."""
     try:
         progress.act(_start, operation, waits)
-    except HalError as error:
+    except own(HalError) as error:
         if not _is_put_off(error, (operation,), (waits,)):
             raise
     return operation
@@ -112,7 +112,7 @@ def submit_together(operations: tuple[Submission, ...], waits: tuple[CheckedWait
             progress.start_for(operation._kind)
     try:
         progress.act(_start_together, operations, waits)
-    except HalError as error:
+    except own(HalError) as error:
         if not _is_put_off(error, operations, waits):
             raise
 
@@ -164,11 +164,9 @@ def _is_put_off(
 ) -> bool:
     """Put a submission by a signal handler or a finaliser off; return whether it is one (O3).
 
-    What a handler raised in the middle of a submission is no refusal of it: as after a Ctrl-C, the
-    next call completes what it had begun.
+    Not called for what a handler has raised in the middle of a submission, which is no refusal of
+    it: as after a Ctrl-C, the next call completes what it had begun.
     """
-    if is_users(error):
-        return False
     if isinstance(error, ReentrantCallError):
         progress.put_off(_start_late, operations, waits)
         return True
@@ -183,9 +181,7 @@ def _start_late(
     """Submit operations that were put off; their handles report a refusal."""
     try:
         _start_together(step, operations, waits)
-    except HalError as error:
-        if is_users(error):
-            raise
+    except own(HalError) as error:
         for operation in operations:
             end_pending(operation, FAILED, error, step.work)
 

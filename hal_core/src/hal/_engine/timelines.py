@@ -23,8 +23,9 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Final, Protocol, SupportsIndex, TypeAlias
 
 from hal._base import speedups, sync
-from hal.arguments import as_int, is_a_handlers, shown
+from hal.arguments import as_int, shown
 from hal.errors import ArgumentTypeError, InvalidArgumentError
+from hal.handlers import own
 
 if TYPE_CHECKING:
     from hal._engine.operation import Operation
@@ -118,9 +119,7 @@ class Batch:
         try:
             # One call of C's, so that what leaves the iterator is in the list.
             self.some.extend(itertools.islice(self._rest, most))
-        except RuntimeError as error:
-            if is_a_handlers(error):
-                raise
+        except own(RuntimeError):
             # It was still registered, around a Ctrl-C, and an operation has left it. Releasing an
             # operation twice is harmless.
             self._rest = iter(list(self._bucket.items()))

@@ -13,6 +13,7 @@ from hal._engine.device_context import DeviceContext
 from hal._engine.operation import DONE
 from hal._engine.submission import Submission
 from hal.errors import ArgumentTypeError, ClosedError, InvalidArgumentError, UnimplementedError
+from hal.handlers import own
 from hal.native import NativeDevice
 
 
@@ -33,7 +34,7 @@ class TimerPool:
         """Return an unused timer; the device is bound. The caller gives it back."""
         try:
             return self._free.pop()
-        except IndexError:
+        except own(IndexError):
             timer = self._native.create_timer()
         self._all.append(timer)
         return timer

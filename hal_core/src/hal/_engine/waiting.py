@@ -33,6 +33,7 @@ from hal._engine.stream import StreamQueue
 from hal._engine.timelines import WAKE, Timeline, Timepoint, Work, first_failure
 from hal.arguments import as_seconds
 from hal.errors import DeadlineExceededError
+from hal.handlers import own
 
 Entries: TypeAlias = Sequence[Timepoint]
 
@@ -200,7 +201,7 @@ bells: Final[list[sync.Doorbell]] = []
 def _take_bell() -> sync.Doorbell:
     try:
         return bells.pop()
-    except IndexError:
+    except own(IndexError):
         return sync.Doorbell()
 
 

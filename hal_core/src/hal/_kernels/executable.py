@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
@@ -19,6 +18,7 @@ from hal._programs.signature import Signature
 from hal._programs.type_table import KernelEntry, read_type_table
 from hal.arguments import as_dtype, as_text, as_three, shown
 from hal.errors import InvalidArgumentError, NotFoundError, UnimplementedError
+from hal.handlers import dropped, own
 from hal.native import MemoryType
 
 if TYPE_CHECKING:
@@ -227,7 +227,7 @@ class Executable(Mapping[str, Kernel]):
         """Return a kernel, or `default` if there is none of that name."""
         try:
             return self[name] if isinstance(name, str) else default
-        except NotFoundError:
+        except own(NotFoundError):
             return default
 
     def __iter__(self) -> Iterator[str]:
@@ -260,9 +260,9 @@ def load_executable(
             names = _global_variable(device, module, "hal_kernels", np.uint8).numpy(wait=())
             table = _global_variable(device, module, "hal_parameters", np.uint8).numpy(wait=())
             entries = read_type_table(names.tobytes(), table.tobytes())
-    except NotFoundError:
+    except own(NotFoundError):
         found = False
-    except InvalidArgumentError:
+    except own(InvalidArgumentError):
         if signatures is None:  # else the user says what a table that cannot be read does not
             raise
         found = False
@@ -270,7 +270,7 @@ def load_executable(
     for name, entry in entries.items():
         signature = (signatures or {}).get(name, entry.signature)
         # The table lists the kernels of the source; an #if may have left one out.
-        with contextlib.suppress(NotFoundError):
+        with dropped(NotFoundError):
             kernels[name] = Kernel(
                 device, module, name, signature, entry.block, entry.shared_memory
             )

@@ -16,6 +16,7 @@ from typing import Any, Final
 from hal._kernels.launch_shape import too_many
 from hal._memory.core import DeviceCore
 from hal.errors import DeviceLostError, HalError, OperationError
+from hal.handlers import own
 from hal.native import IndirectLaunchNode
 
 COUNTS_SIZE: Final = 12
@@ -52,7 +53,7 @@ def run_on_host(
                     function(stream, *node)
         finally:
             _end(device, stream)
-    except DeviceLostError as error:
+    except own(DeviceLostError) as error:
         device._context.lose(error)
         raise
 
@@ -65,7 +66,7 @@ def _end(device: DeviceCore, stream: int) -> None:
     try:
         device._native.synchronize_stream(stream)
         device._native.destroy_stream(stream)
-    except HalError as error:
+    except own(HalError) as error:
         device._context.lose(error)
         raise
 

@@ -16,6 +16,7 @@ from hal._memory.core import DeviceCore
 from hal._programs.printing import HEADER, OutputPlace
 from hal._programs.program import is_device
 from hal.errors import ArgumentTypeError, InvalidArgumentError, OperationError
+from hal.handlers import own
 
 _WORD: Final = 8
 _LEAST: Final = HEADER + 64
@@ -110,7 +111,7 @@ class Output(Buffer, OutputPlace):
                 break  # the first record that was cut
             try:
                 lines.append(_read(data[position + _WORD : position + size]))
-            except (struct.error, IndexError) as error:
+            except own(struct.error, IndexError) as error:
                 raise OperationError(
                     "the output does not hold what printf wrote: something else has written to "
                     f"its byte {position}, or near it"
@@ -157,7 +158,7 @@ def _format(form: str, values: list[tuple[int, _Value]]) -> str:
                 precision = str(int(next(rest)[1]))
                 precision = None if precision[0] == "-" else precision
             kind, value = next(rest)
-        except (StopIteration, ValueError, OverflowError):
+        except own(StopIteration, ValueError, OverflowError):
             return match.group()
         room = _number(width or "", _WIDEST)
         # A precision only shortens a text, so it may be large.

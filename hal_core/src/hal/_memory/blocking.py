@@ -13,7 +13,6 @@ pieces of ours in between were rejected: one core would copy the bytes, as it do
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
@@ -25,6 +24,7 @@ from hal._memory.extent import no_address
 from hal._memory.storage import Storage, Transient
 from hal._memory.views import array_address, view_of
 from hal.errors import DeviceLostError, OperationError
+from hal.handlers import dropped, own
 from hal.native import MemoryType
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ def close(device: DeviceCore) -> None:
     while streams:
         ours = streams[-1]
         if ours.used is not None and context.lost is None:
-            with contextlib.suppress(DeviceLostError):  # closing goes on
+            with dropped(DeviceLostError):  # closing goes on
                 context.synchronize(ours.stream)
         streams.pop()  # first: a Ctrl-C leaks the stream, and destroys none twice
         if ours.stream and context.lost is None:
@@ -158,7 +158,7 @@ def _copy(
             native.copy_and_wait(copy, ours.stream, target + done, source + done, PART)
             done += PART
         native.copy_and_wait(copy, ours.stream, target + done, source + done, size - done)
-    except DeviceLostError as error:
+    except own(DeviceLostError) as error:
         context.lose(error)
         raise
     except BaseException as error:

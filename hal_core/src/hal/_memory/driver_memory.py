@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Final
 
 from hal._base import sync
-from hal._base.failures import unreported
 from hal._engine import progress
 from hal._engine.device_context import DeviceContext
 from hal._memory.blocks import ASYNC, Block, check_countable
 from hal._memory.settings import MemorySettings
-from hal.errors import ClosedError
+from hal.errors import ClosedError, HalError
+from hal.handlers import dropped
 
 
 class DriverMemory:
@@ -92,7 +92,7 @@ class DriverMemory:
             return
         self.frees = object()
         if self._context.lost is None:
-            with unreported:  # nobody is left to report to
+            with dropped(HalError):  # nobody is left to report to
                 self._context.native.bind()
                 self._context.native.free(block.address, block.memory)
 
@@ -101,7 +101,7 @@ class DriverMemory:
         native = self._context.native
         self.frees = object()
         if self._context.lost is None and block.address:  # 0: a Ctrl-C came before it was made
-            with unreported:
+            with dropped(HalError):
                 native.bind()
                 if not self._stream:
                     self._stream = native.create_stream()
@@ -135,7 +135,7 @@ class DriverMemory:
             native = self._context.native
             native.bind()
             self.at_hand = 0
-            with unreported:
+            with dropped(HalError):
                 for stream in self._streams_at_rest():
                     native.synchronize_stream(stream)
                 # Bindings refuse numbers that the driver has no type for.
@@ -152,7 +152,7 @@ class DriverMemory:
             return
         native = self._context.native
         if self._stream and self._context.lost is None:
-            with unreported:
+            with dropped(HalError):
                 native.bind()
                 native.synchronize_stream(self._stream)
                 stream, self._stream = self._stream, 0  # cleared first: never destroyed twice

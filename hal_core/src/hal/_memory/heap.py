@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable
-from typing import Final
+from typing import Final, cast
 
-from hal._base.failures import unreported
 from hal._engine import progress
 from hal._engine.device_context import DeviceContext
 from hal._engine.steps import reentrant
@@ -25,6 +24,7 @@ from hal._memory.stream_order import StreamOrder
 from hal._memory.usage import MEMORY_TYPES, index_of
 from hal._memory.views import Adopted
 from hal.errors import HalError, OperationError, OutOfMemoryError
+from hal.handlers import dropped, own
 from hal.native import MemoryType
 
 
@@ -97,7 +97,7 @@ class Heap:
         """Get a block for a storage by a native allocation or from freed memory; may block."""
         try:
             self._allocate_block(storage, way)
-        except OutOfMemoryError:
+        except own(OutOfMemoryError):
             # What costs least comes first: a block that work has just released needs no native
             # call, and a trim waits for native frees and empties the cache for everybody.
             self._context.harvest()
@@ -110,7 +110,7 @@ class Heap:
                 self.trim(0)
                 try:
                     self._allocate_block(storage, way)
-                except OutOfMemoryError as error:
+                except own(OutOfMemoryError) as error:
                     raise self.out_of_memory(storage.size, storage.memory, error) from error
 
     def _allocate_block(self, storage: Storage, way: int) -> None:
@@ -131,7 +131,7 @@ class Heap:
                 books.add(lease)
             try:
                 self.driver.allocate(lease.block)
-            except HalError:
+            except own(HalError):
                 with books.lock:
                     books.remove(lease)
                     storage._lease = None
@@ -190,8 +190,6 @@ class Heap:
         storage = Adopted(self, size, memory)
         block = Block(address, size, memory, host_address, FOREIGN)
         block.owner, block.writable = cell, writable
-        if cell.imported:
-            self.books.imports[block] = weakref.ref(storage)
         lease = BlockLease(block, size)
         with self.books.lock:
             self.books.add(lease)
@@ -219,14 +217,20 @@ class Heap:
         def pin() -> Storage:
             with self.driver.growing:
                 self.driver.check_open()
+                # The books have it from here on: what an interrupt leaves its finaliser releases.
+                cell = Owner(None)
+                storage = self.adopt(0, size, memory, host_address, cell, writable=writable)
+                block = cast("BlockLease", storage._lease).block
                 native.bind()
-                address = native.import_host(host_address, size)
-                cell = Owner(owner, host_address, callback)
-                return self.adopt(address, size, memory, host_address, cell, writable=writable)
+                block.address = native.import_host(host_address, size)
+                cell.imported, cell.owner, cell.callback = host_address, owner, callback
+                self.books.imports[block] = weakref.ref(storage)
+                storage.publish()
+                return storage
 
         try:
             return pin()
-        except OperationError:
+        except own(OperationError):
             self._context.harvest()
             self.trim(self.reaper.cache_limit)
         return pin()
@@ -264,7 +268,7 @@ class Heap:
             kinds = self.books.survey()
         held = sum([sums.held for sums in kinds])
         if self.driver.is_async:
-            with self.driver.growing, unreported:
+            with self.driver.growing, dropped(HalError):
                 pool = self.driver.pool_statistics()
                 if pool is not None:
                     held += max(pool[0] - kinds[0].pooled, 0)
@@ -321,7 +325,7 @@ class Heap:
         """Return an error that names the request and the memory that there is; may block."""
         error = error or OutOfMemoryError("the memory is in use")
         there = "the device does not tell how much is free"
-        with self.driver.growing, unreported:
+        with self.driver.growing, dropped(HalError):
             self.driver.check_open()
             self._context.native.bind()
             free, total = self._context.native.memory_info()

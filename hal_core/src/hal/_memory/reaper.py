@@ -17,9 +17,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from hal._base import sync
-from hal._base.failures import unreported
 from hal._engine import progress
 from hal._memory.blocks import ASYNC, CACHED, DIRECT, FOREIGN, POOLED, BlockLease, Owner
+from hal.errors import HalError
+from hal.handlers import dropped, own
 
 if TYPE_CHECKING:
     from hal._engine.device_context import DeviceContext
@@ -287,7 +288,7 @@ class Reaper:
             return
         native = self._context.native
         if (owner.imported or owner.opened) and self._context.lost is None:
-            with unreported:  # nobody is left to report to
+            with dropped(HalError):  # nobody is left to report to
                 native.bind()
                 if owner.imported:
                     native.release_host(owner.imported)
@@ -331,7 +332,7 @@ class Reaper:
             self._handles.discard(handle)
         if known and self._context.lost is None:  # a lost context takes its handles along
             native = self._context.native
-            with unreported:  # nobody is left to report to
+            with dropped(HalError):  # nobody is left to report to
                 native.bind()
                 getattr(native, _DESTROY[handle[0]])(handle[1])
 
@@ -343,7 +344,7 @@ class Reaper:
         while self._leaving:
             try:
                 owner = self._leaving.popleft()
-            except IndexError:
+            except own(IndexError):
                 return
             callback, owner.callback = owner.callback, None
             owner.owner = None

@@ -12,6 +12,7 @@ from hal._memory.blocks import ALIGNMENT, ASYNC, FOREIGN, POOLED, block_size
 from hal._memory.usage import ALL, MAPPING, MEMORY_TYPES, READ, WRITE
 from hal.arguments import shown
 from hal.errors import HalError
+from hal.handlers import own
 from hal.native import MemoryType
 
 if TYPE_CHECKING:
@@ -136,7 +137,7 @@ def describe_heaps(device: DeviceCore) -> tuple[MemoryHeap, ...]:
         native.bind()
         free, total = native.memory_info()
         known: tuple[int | None, int] = free, total
-    except HalError:
+    except own(HalError):
         known = None, native.info.total_memory
     heaps = []
     for index, memory in enumerate(MEMORY_TYPES):

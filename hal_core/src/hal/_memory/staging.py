@@ -19,11 +19,12 @@ from collections.abc import Callable, Iterator
 from typing import Final, TypeAlias
 
 from hal._base import sync
-from hal._base.failures import fresh, unreported
+from hal._base.failures import fresh
 from hal._engine import progress
 from hal._engine.device_context import DeviceContext
 from hal._memory.heap import Heap
 from hal.errors import ClosedError, DeviceLostError, HalError, OperationError, OutOfMemoryError
+from hal.handlers import dropped, is_a_handlers, own
 from hal.native import MemoryType
 
 Mover: TypeAlias = Callable[[memoryview, int], None]
@@ -164,15 +165,15 @@ class Staging:
         if self._context.lost is None and slots:
             native.bind()
             for slot in slots:
-                with unreported:  # nobody is left to report to
+                with dropped(HalError):  # nobody is left to report to
                     native.destroy_stream(slot.stream)
-                with unreported:
+                with dropped(HalError):
                     native.free(slot.native_address, MemoryType.HOST)
 
     def _fetch(self, size: int) -> None:
         try:
             self._heap.allocate(size, 1)
-        except HalError:
+        except own(HalError):
             return  # then the ring has to do
         finally:
             self._fetching = False
@@ -189,7 +190,7 @@ class Staging:
                 # Copies under way use slots, and memory that is given back after this.
                 while busy:
                     self._finish_oldest(busy)
-        except DeviceLostError as error:
+        except own(DeviceLostError) as error:
             self._context.lose(error)
             raise
         finally:
@@ -236,7 +237,7 @@ class Staging:
             native.bind()
             try:
                 address = self._allocate(is_needed=False)
-            except OutOfMemoryError:
+            except own(OutOfMemoryError):
                 self._heap.trim(0)
                 address = self._allocate(is_needed=alone)
             try:
@@ -255,14 +256,15 @@ class Staging:
                 others = self._count
                 waiter = self._waiting.popleft() if self._waiting else None
                 mine = None
-                if isinstance(error, OutOfMemoryError) and others and alone:
+                is_full = isinstance(error, OutOfMemoryError) and not is_a_handlers(error)
+                if is_full and others and alone:
                     mine = _SlotRequest()
                     self._waiting.append(mine)
             if waiter is not None:
                 waiter.gate.release()  # it may be luckier
             if mine is not None:
                 return self._stand_in_line(mine)
-            if isinstance(error, OutOfMemoryError) and others:
+            if is_full and others:
                 return None
             raise
 

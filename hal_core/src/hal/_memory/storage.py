@@ -18,6 +18,7 @@ from hal._engine.operation import Operation, is_over
 from hal._memory.blocks import BlockLease
 from hal._memory.usage import MEMORY_TYPES
 from hal.errors import ClosedError, OutOfMemoryError
+from hal.handlers import own
 from hal.native import MemoryType
 
 if TYPE_CHECKING:
@@ -198,7 +199,7 @@ class Handle:
         """Release it now. The handle must not be used afterwards."""
         try:
             handle = self._open.pop()
-        except IndexError:
+        except own(IndexError):
             return
         self._heap.reaper.doom((self.kind, handle))
 

@@ -15,7 +15,6 @@ from collections import deque
 from collections.abc import Sequence
 from typing import cast
 
-from hal._base.failures import unreported
 from hal._engine import progress
 from hal._engine.device_context import DeviceContext
 from hal._engine.operation import Operation, is_behind
@@ -26,7 +25,8 @@ from hal._memory.driver_memory import DriverMemory
 from hal._memory.reaper import Reaper
 from hal._memory.segment_pool import Segment, SegmentPool
 from hal._memory.storage import Transient
-from hal.errors import OutOfMemoryError
+from hal.errors import HalError, OutOfMemoryError
+from hal.handlers import dropped, is_a_handlers, own
 from hal.native import MemoryType
 
 
@@ -120,7 +120,7 @@ class StreamOrder:
                     block.host_address = block.address
         except BaseException as error:
             self._unregister(storages, is_made=False)
-            if not isinstance(error, OutOfMemoryError):
+            if not isinstance(error, OutOfMemoryError) or is_a_handlers(error):
                 raise  # the finalisers free what was made
             storages[0].refuse(error)
             for address in self._unregister(storages, is_made=True):
@@ -215,7 +215,7 @@ class StreamOrder:
             for size in (need,) if pool.larger is None else (pool.unit, need):
                 try:
                     self._allocate_segment(pool, size)
-                except OutOfMemoryError as error:
+                except own(OutOfMemoryError) as error:
                     missing[0].refuse(error)
                 else:
                     made += size
@@ -259,7 +259,7 @@ class StreamOrder:
         room = books.limit - held if books.limit is not None else need
         with self._driver.growing:  # keeps the native device open meanwhile
             self._driver.check_open()
-            with unreported:  # the device does not tell
+            with dropped(HalError):  # the device does not tell
                 self._context.native.bind()
                 room = min(room, self._context.native.memory_info()[0])
                 pool = self._driver.pool_statistics()

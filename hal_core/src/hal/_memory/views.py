@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from hal._memory.storage import GIVEN_BACK, Storage, Transient
 from hal.errors import ClosedError
+from hal.handlers import own
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -84,7 +85,7 @@ def array_address(array: NDArray[Any]) -> int:
     """Return the address of a contiguous array of at least one byte."""
     try:
         return ctypes.addressof(_char.from_buffer(array))
-    except (TypeError, ValueError):  # read-only, or elements that buffers do not know
+    except own(TypeError, ValueError):  # read-only, or elements that buffers do not know
         return array.ctypes.data  # four times as slow
 
 

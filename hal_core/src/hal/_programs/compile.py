@@ -37,6 +37,7 @@ from hal.errors import (
     InvalidArgumentError,
     UnimplementedError,
 )
+from hal.handlers import own
 from hal.native import CompiledImage, CompileRequest, NativeCompiler
 
 _Result = TypeVar("_Result")
@@ -130,8 +131,8 @@ def compile_for(
         if "compile" not in device.features:
             compiler.compile(CompileRequest("", "", (), ""), target)  # it says what is missing
             message = "it does not declare the feature 'compile'"
-            raise UnimplementedError(message)  # noqa: TRY301 - told as the others are
-    except (CompilationError, InvalidArgumentError, UnimplementedError) as error:
+            raise UnimplementedError(message)
+    except own(CompilationError, InvalidArgumentError, UnimplementedError) as error:
         raise UnimplementedError(
             f"{device._name} compiles no kernel source ({error}); load an image with device.load()"
         ) from error
@@ -190,7 +191,7 @@ def _compile(build: _Build, request: CompileRequest) -> CompiledImage:
     with _placing(build.place):
         try:
             return build.compiler.compile(request, build.target)
-        except CompilationError as error:
+        except own(CompilationError) as error:
             told = explained(error, request)
             raise told from (None if told is not error else error.__cause__)
 
@@ -200,7 +201,7 @@ def _placing(place: str) -> Iterator[None]:
     """Have errors begin with the target that they are of."""
     try:
         yield
-    except HalError as error:
+    except own(HalError) as error:
         if not place:
             raise
         raise placed(place, error) from error
@@ -214,7 +215,7 @@ def _join(build: _Build, parts: list[CompiledImage]) -> ProgramImage:
             compiled = _link(build, parts)
     try:
         kernels = read_image_table(compiled.image, suffixes)
-    except InvalidArgumentError:
+    except own(InvalidArgumentError):
         kernels = None  # loading reports the error
     return ProgramImage(
         build.backend,
@@ -267,7 +268,7 @@ def _link(build: _Build, parts: list[CompiledImage]) -> CompiledImage:
                 raise CompilationError(message, log=message)
     try:
         linked = build.compiler.link(parts, parts[0].target)
-    except UnimplementedError as error:
+    except own(UnimplementedError) as error:
         raise UnimplementedError(
             f"several sources cannot become one image there ({error}); compile each source by "
             "itself, or all of them as one text"
@@ -295,7 +296,7 @@ def _run_all(tasks: Sequence[Callable[[], _Result]]) -> list[_Result]:
             while True:
                 try:
                     index, task = waiting.popleft()
-                except IndexError:
+                except own(IndexError):
                     return
                 try:
                     results[index] = task()

@@ -14,6 +14,7 @@ from typing import Final
 from hal import elf
 from hal._programs.type_table import KernelEntry, read_type_table
 from hal.errors import InvalidArgumentError
+from hal.handlers import own
 
 _RESERVED: Final = 0xFF00  # section numbers from here on name no section
 _GLOBAL: Final = 1
@@ -32,7 +33,7 @@ def read_image_table(
     names = [f"hal_{what}{suffix}" for suffix in suffixes for what in ("kernels", "parameters")]
     try:
         found = elf.constants(image, names) if elf.is_readable(image) else _from_ptx(image)
-    except (struct.error, IndexError, ValueError):
+    except own(struct.error, IndexError, ValueError):
         return None
     if any(name not in found for name in names):
         return None
@@ -53,7 +54,7 @@ def read_definitions(image: bytes) -> set[str]:
     """
     try:
         found = list(elf.symbols(image))
-    except ValueError:
+    except own(ValueError):
         return set()
     return {each.name for each in found if each.binding == _GLOBAL and 0 < each.section < _RESERVED}
 

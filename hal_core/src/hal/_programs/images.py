@@ -25,6 +25,7 @@ from hal.errors import (
     OperationError,
     UnimplementedError,
 )
+from hal.handlers import own
 from hal.native import ImageInfo, KernelInfo
 
 _MOST: Final = 2**32 - 1
@@ -131,7 +132,7 @@ def as_image(
         for each, given in kernels.items():
             known = entries.get(each, KernelEntry(None))
             entries[each] = _merged(each, given, known, limits.get(each, KernelInfo()))
-    except HalError as error:
+    except own(HalError) as error:
         raise placed(place, error) from error
     found = None if listed is None and not kernels else MappingProxyType(entries)
     properties = MappingProxyType(dict(info.properties))
@@ -144,16 +145,16 @@ def _described(content: bytes, name: str, where: str) -> tuple[str, ImageInfo]:
     if backend:
         try:
             return backend, _ask(backend, content, target)
-        except (InvalidArgumentError, OperationError) as error:
+        except own(InvalidArgumentError, OperationError) as error:
             raise InvalidArgumentError(f"{where} is not for {name!r}: {error}") from error
     refused: list[str] = []
     for status in registry.backends():
         try:
             return status.name, _ask(status.name, content, "")
-        except InvalidArgumentError as error:
+        except own(InvalidArgumentError) as error:
             message = f"{where} is for the {status.name} backend, but {error}"
             raise InvalidArgumentError(message) from error
-        except HalError as error:
+        except own(HalError) as error:
             refused.append(f"{status.name}: {error}")
     message = f"no installed backend takes {where}; name its target, as in 'cuda:sm_90'"
     raise InvalidArgumentError("\n  ".join([message, *refused]))
@@ -162,7 +163,7 @@ def _described(content: bytes, name: str, where: str) -> tuple[str, ImageInfo]:
 def _ask(backend: str, content: bytes, target: str) -> ImageInfo:
     try:
         compiler = registry.compiler_of(backend)
-    except UnimplementedError:
+    except own(UnimplementedError):
         if not target:
             raise
         return ImageInfo(target)
@@ -175,7 +176,7 @@ def _listed(
     """Return the kernels that an image lists: in hal's own table, or in the backend's words."""
     try:
         table = read_image_table(content)
-    except InvalidArgumentError:
+    except own(InvalidArgumentError):
         if not given:
             raise
         table = None  # of another version of hal; the user says it instead

@@ -15,6 +15,7 @@ from hal import bfloat16
 from hal._programs.elements import is_element
 from hal.arguments import memory_hint
 from hal.errors import ArgumentTypeError, HalError, InvalidArgumentError
+from hal.handlers import own
 
 Resolver = Callable[[object, str], int | None]
 """Takes an argument and its parameter's name. Returns the device address of a buffer, or None for
@@ -160,9 +161,9 @@ class Layout:
             return bytes(_POINTER)
         try:
             return self._packers[index](convert(argument) if convert else argument)
-        except TypeError as error:
+        except own(TypeError) as error:
             raise wrong_type(kernel_name, parameter, argument) from error
-        except (struct.error, OverflowError, ValueError) as error:
+        except own(struct.error, OverflowError, ValueError) as error:
             raise InvalidArgumentError(
                 f"kernel '{kernel_name}': parameter '{parameter.name}' ({parameter.type}) takes "
                 f"{_range(parameter)}, not {_shown(parameter, argument)}"

@@ -6,7 +6,6 @@ and read again, also by `Device.load`.
 
 from __future__ import annotations
 
-import contextlib
 import os
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
@@ -32,6 +31,7 @@ from hal.errors import (
     OperationError,
     UnimplementedError,
 )
+from hal.handlers import dropped, own
 from hal.native import CompiledImage, DeviceInfo, NativeCompiler
 
 _Image: TypeAlias = (
@@ -231,7 +231,7 @@ class Program:
             if version == _VERSION:
                 images = unpack_images(head["images"], body, position)
                 return cls(images, texts(head["entry_points"]), texts_by_name(head["metadata"]))
-        except (LookupError, TypeError, ValueError, AttributeError, RecursionError) as error:
+        except own(LookupError, TypeError, ValueError, AttributeError, RecursionError) as error:
             raise InvalidArgumentError(
                 "the bytes are a program's, but not as hal writes them "
                 f"({type(error).__name__}: {error}); compile it again"
@@ -294,7 +294,7 @@ def compiler_or_none(backend: str) -> NativeCompiler | None:
     """Return a backend's compiler; None if it has none here."""
     try:
         return registry.compiler_of(backend)
-    except (BackendError, UnimplementedError, NotFoundError):
+    except own(BackendError, UnimplementedError, NotFoundError):
         return None
 
 
@@ -307,7 +307,7 @@ def target_of(device: OpenDevice) -> str:
     target = info.architecture
     compiler = compiler_or_none(device.backend)
     if compiler is not None:
-        with contextlib.suppress(UnimplementedError):  # the vendor's library is not here
+        with dropped(UnimplementedError):  # the vendor's library is not here
             target = compiler.target_of(info)
     return f"{device.backend}:{target}"
 

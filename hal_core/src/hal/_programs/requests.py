@@ -17,6 +17,7 @@ from hal._programs.type_table import type_table
 from hal.arguments import as_choice, as_items, as_mapping, as_path, as_text, ask, shown, shown_path
 from hal.cpp_tokens import tokenize
 from hal.errors import ArgumentTypeError, InvalidArgumentError
+from hal.handlers import own
 from hal.native import CompileRequest
 
 Source: TypeAlias = str | Mapping[str, str]
@@ -182,7 +183,7 @@ def _check_included(name: str, source: str, folders: Sequence[str]) -> None:
             path = os.path.join(folder, match[1]) if match else ""
             try:
                 about = os.stat(path) if folder or os.path.isabs(path) else None
-            except (OSError, ValueError):
+            except own(OSError, ValueError):
                 continue  # the compiler reports it, if it matters
             if about is None or stat.S_ISDIR(about.st_mode):
                 continue
@@ -200,7 +201,7 @@ def _check_characters(texts: Iterable[tuple[str, str]]) -> None:
     for what, text in texts:
         try:
             text.encode()
-        except UnicodeEncodeError as error:
+        except own(UnicodeEncodeError) as error:
             line = text.count("\n", 0, error.start) + 1
             column = error.start - text.rfind("\n", 0, error.start)
             raise InvalidArgumentError(

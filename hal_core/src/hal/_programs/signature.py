@@ -34,6 +34,7 @@ from hal._programs.parameters import (
 from hal._programs.printing import PARAMETER, OutputPlace
 from hal.arguments import as_items, as_mapping, as_text, shown
 from hal.errors import ArgumentTypeError, InvalidArgumentError
+from hal.handlers import own
 
 _PackPlan = tuple[tuple[tuple[int, str], ...], tuple[tuple[int, Converter], ...]]
 
@@ -188,7 +189,7 @@ class Signature:
             addresses = (base * self._ones + self._offsets).to_bytes(self._pointer_bytes, "little")
             values[:0] = (storage, offset, addresses)
             self._pack_into(*values)
-        except (struct.error, OverflowError, ValueError, TypeError):
+        except own(struct.error, OverflowError, ValueError, TypeError):
             for index, argument in enumerate(arguments):
                 self._layout.pack_one(kernel_name, index, argument)
             raise

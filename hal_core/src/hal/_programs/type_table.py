@@ -15,6 +15,7 @@ from hal._programs.parameters import Parameter, element_name
 from hal._programs.printing import PARAMETER
 from hal._programs.signature import Signature
 from hal.errors import InvalidArgumentError
+from hal.handlers import own
 from hal.native import EntryPoint
 
 _MAGIC: Final = int.from_bytes(b"hal\0", "little")
@@ -218,7 +219,7 @@ def read_type_table(kernels: bytes, parameters: bytes) -> dict[str, KernelEntry]
             x, y, z = block if all(block) else (0, 0, 0)
             threads = (x, y, z) if x else None
             entries[name] = KernelEntry(Signature(typed), threads, shared_memory)
-    except (struct.error, UnicodeDecodeError, ValueError, IndexError) as error:
+    except own(struct.error, UnicodeDecodeError, ValueError, IndexError) as error:
         raise InvalidArgumentError(_DAMAGED) from error
     if (len(entries), position - len(entries)) != counts or position != len(rows):
         raise InvalidArgumentError(_DAMAGED)

@@ -6,7 +6,6 @@ the engine's side of a launch.
 
 from __future__ import annotations
 
-import contextlib
 import struct
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final, cast
@@ -27,6 +26,7 @@ from hal._memory.views import view_of
 from hal._transfers.collective_checks import check, check_group
 from hal._transfers.transfers import read_staged, write_staged
 from hal.errors import ClosedError
+from hal.handlers import dropped
 from hal.native import MemoryType
 from hal.native_collectives import (
     SOURCE,
@@ -154,7 +154,7 @@ class GroupLaunch(Launch):
         # Views, since a close of the buffer or of the device gives back what only a storage keeps.
         resources = self.submission._resources or ()  # None: it has ended
         used = [each for each in resources if isinstance(each, Storage) and each.host_address]
-        with contextlib.suppress(ClosedError):
+        with dropped(ClosedError):
             return [view_of(each) for each in used]
         return None
 

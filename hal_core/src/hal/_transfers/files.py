@@ -25,6 +25,7 @@ from hal._memory.usage import TRANSFER_SOURCE, TRANSFER_TARGET
 from hal._memory.views import view_of
 from hal.arguments import as_path, shown
 from hal.errors import InvalidArgumentError, OperationError
+from hal.handlers import own
 
 CHUNK: Final = 4 << 20
 """The most bytes that one system call moves."""
@@ -150,7 +151,7 @@ class _Opened:
             # A pipe must not block the thread: the first transfer refuses it.
             flags |= os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
             self._descriptor = os.open(file._path, flags, 0o666)
-        except OSError as error:
+        except own(OSError) as error:
             raise self._failure(_reason(error)) from error
 
     def __enter__(self) -> Self:
@@ -159,7 +160,7 @@ class _Opened:
     def __exit__(self, kind: object, *_: object) -> None:
         try:
             os.close(self._descriptor)
-        except OSError as late:
+        except own(OSError) as late:
             # Some file systems report a failed write only now.
             if kind is None:
                 raise self._failure(_reason(late)) from late
@@ -177,7 +178,7 @@ class _Opened:
         while done < len(memory):
             try:
                 count = os.preadv(self._descriptor, [memory[done : done + CHUNK]], at + done)
-            except OSError as error:
+            except own(OSError) as error:
                 raise self._failure(_reason(error)) from error
             if not count:
                 raise self._failure(f"the file ends at {at + done}")
@@ -191,8 +192,8 @@ class _Opened:
             try:
                 count = os.pwritev(self._descriptor, [memory[done : done + CHUNK]], at + done)
                 if not count:
-                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))  # noqa: TRY301
-            except OSError as error:
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            except own(OSError) as error:
                 raise self._failure(_reason(error)) from error
             done += count
             self._moved += count

@@ -11,6 +11,7 @@ import numpy as np
 from hal import bfloat16
 from hal.arguments import ask, shown
 from hal.errors import ArgumentTypeError, InvalidArgumentError
+from hal.handlers import own
 
 NATIVE: Final = 4
 """The longest pattern of a native fill, in bytes; fills and copies make longer ones."""
@@ -68,10 +69,10 @@ def _number(dtype: np.dtype[Any], value: Any) -> bytes:  # noqa: ANN401 - checke
                 if dtype.kind in "fc"
                 else (np.array(value, dtype).tobytes())
             )
-    except (OverflowError, FloatingPointError):
+    except own(OverflowError, FloatingPointError):
         kind = bfloat16.name_of(dtype)
         message = f"fill: {shown(value)} does not fit into {kind}, the buffer's type"
         raise InvalidArgumentError(message) from None
-    except (TypeError, ValueError):
+    except own(TypeError, ValueError):
         message = f"fill: {shown(value)} is no {dtype}, the buffer's type; pass 1 to 16 bytes"
         raise ArgumentTypeError(message) from None

@@ -24,6 +24,7 @@ from hal._transfers.host_copies import HostLocation, is_between_hosts, move
 from hal._transfers.patterns import NATIVE, pattern_of
 from hal.arguments import check_elements
 from hal.errors import ArgumentTypeError, InvalidArgumentError
+from hal.handlers import own
 from hal.native import MemoryType
 
 if TYPE_CHECKING:
@@ -403,7 +404,7 @@ def _bytes_of(data: object, what: str, dtype: np.dtype[Any]) -> NDArray[np.uint8
         raise ArgumentTypeError(f"{what} takes host memory; use copy() between buffers")
     try:
         view = memoryview(data)  # type: ignore[arg-type]
-    except TypeError:
+    except own(TypeError):
         message = f"{what} takes a numpy array or a bytes-like object, not {type(data).__name__}"
         raise ArgumentTypeError(message) from None
     if not view.c_contiguous:

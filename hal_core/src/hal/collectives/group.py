@@ -18,6 +18,7 @@ from hal.arguments import as_int, as_items, as_seconds
 from hal.collectives import group_watch
 from hal.collectives.texts import RECORDS, again, timed_out, withdrawn
 from hal.errors import ClosedError, CollectiveError, HalError, InvalidArgumentError, OperationError
+from hal.handlers import dropped, own
 from hal.native_collectives import (
     MESSAGES,
     Collective,
@@ -402,7 +403,7 @@ class Group(Participant):
         """Return why the provider says that the group is broken; it may fail as it looks."""
         try:
             return self._native.failure()
-        except Exception as raised:  # noqa: BLE001 - it must not end the watch over all groups
+        except own(Exception) as raised:  # it must not end the watch over all groups
             text = f"{self._provider} failed on rank {self._rank} of {self._name}: {raised}"
             error = CollectiveError(text, ranks=(self._rank,), records=self._told())
             error.__cause__ = raised
@@ -505,7 +506,7 @@ class Group(Participant):
             for flight in reversed(flights):
                 flight.submission.cancel()
             for flight in flights:
-                with contextlib.suppress(HalError):
+                with dropped(HalError):
                     flight.submission.wait(max(deadline - time.monotonic(), 0.0))
             if self.look():
                 words = f"rank {self.rank} has closed {self._name} before its work had ended"
@@ -530,7 +531,7 @@ _left: Final[list[object]] = []
 
 
 def _finish(ended: hal.Semaphore, error: BaseException | None) -> None:
-    with contextlib.suppress(HalError):  # it has failed meanwhile
+    with dropped(HalError):  # it has failed meanwhile
         if error is None:
             ended.signal(1)
         else:

@@ -8,6 +8,7 @@ from queue import SimpleQueue
 from typing import Final, Protocol
 
 from hal.errors import OperationError
+from hal.handlers import own
 
 SLICE: Final = 0.02
 """Seconds between two looks at groups that have work in flight."""
@@ -34,7 +35,7 @@ class _GroupWatch:
             return
         try:
             threading.Thread(target=self._run, name="hal-collectives", daemon=True).start()
-        except RuntimeError as error:
+        except own(RuntimeError) as error:
             message = f"the thread that watches over groups cannot be started: {error}"
             raise OperationError(message) from error
         self._is_running = True  # a Ctrl-C before this makes a second thread, which does no harm

@@ -10,6 +10,7 @@ import pluggy
 from hal.arguments import shown
 from hal.collectives.embedded import PROVIDER
 from hal.errors import BackendNotFoundError, BackendUnavailableError, PluginError
+from hal.handlers import own
 from hal.native_collectives import ENTRY_POINT_GROUP, HookSpecification, Join, Provider
 
 
@@ -25,7 +26,7 @@ def _load() -> tuple[dict[str, Provider], dict[str, str]]:
             manager.register(entry.load(), name=entry.name)
             manager.check_pending()
             records = manager.hook.hal_collectives()
-        except Exception as error:  # noqa: BLE001 - whatever a plugin raises
+        except own(Exception) as error:  # whatever a plugin raises
             broken[entry.name] = f"{type(error).__name__}: {error}"
             continue
         record = records[0] if records else None

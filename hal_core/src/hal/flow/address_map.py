@@ -17,6 +17,7 @@ from weakref import WeakKeyDictionary
 import hal
 from hal.errors import ClosedError, HalError, InvalidArgumentError
 from hal.flow.locks import refuse_reentrance
+from hal.handlers import own
 
 _MANY: Final = 64  # the number of memories from which untracked ones are purged
 
@@ -70,7 +71,7 @@ class AddressMap:
                 start = raw.address
             except ClosedError:
                 raise
-            except HalError:
+            except own(HalError):
                 if any(_tracked(each) is raw for each in self._noted):
                     message = f"adopt: {raw!r} is tracked already; use that tracked buffer"
                     raise InvalidArgumentError(message) from None
@@ -90,7 +91,7 @@ class AddressMap:
                 continue
             try:
                 start = raw.address
-            except HalError:
+            except own(HalError):
                 left.append(reference)
             else:
                 found.append((start, start + raw.size, reference))

@@ -14,6 +14,7 @@ from hal.errors import ArgumentTypeError, HalError, InvalidArgumentError
 from hal.flow.modes import MemoryMode, check_mode, is_read_only
 from hal.flow.tracking import History, TrackedAccess, part_of
 from hal.flow.virtual import name_of
+from hal.handlers import own
 from hal.protocols import Signals, Waits
 
 _naming: Final = threading.RLock()
@@ -212,9 +213,9 @@ class TrackedBuffer:
         if not self.closed:
             try:
                 state = f"at {self.raw.address:#x} on {name_of(self.device)}"
-            except HalError:  # an allocation that is not issued yet
-                own = f"{id(self.history):x}[{self.start}:{self.stop}]"  # no other buffer's
-                state = f"without an address yet, memory {own}, on {name_of(self.device)}"
+            except own(HalError):  # an allocation that is not issued yet
+                place = f"{id(self.history):x}[{self.start}:{self.stop}]"  # no other buffer's
+                state = f"without an address yet, memory {place}, on {name_of(self.device)}"
         name = f" {self.name!r}" if self.name else ""
         return f"<TrackedBuffer{name} {self.dtype}{list(self.shape)} {self.size} bytes {state}>"
 

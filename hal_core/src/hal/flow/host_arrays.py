@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import threading
 import zlib
@@ -16,6 +15,7 @@ from numpy.typing import NDArray
 import hal
 from hal.errors import ArgumentTypeError, InvalidArgumentError, OperationError
 from hal.flow.locks import refuse_reentrance
+from hal.handlers import dropped, own
 
 Bytes = NDArray[np.uint8]
 
@@ -45,7 +45,7 @@ def bytes_of(data: object, what: str) -> tuple[Bytes, bool]:
         raise ArgumentTypeError(f"{what} takes host memory, not {type(data).__name__}")
     try:
         view = memoryview(data)  # type: ignore[arg-type]
-    except TypeError:
+    except own(TypeError):
         message = f"{what} takes a numpy array or a bytes-like object, not {type(data).__name__}"
         raise ArgumentTypeError(message) from None
     flat = view.cast("B") if view.c_contiguous else memoryview(view.tobytes())
@@ -144,7 +144,7 @@ class HeldArray:
         ]:
             for key in free:
                 array = holds.pop(key).array
-                with contextlib.suppress(ValueError):  # other code has locked it meanwhile
+                with dropped(ValueError):  # other code has locked it meanwhile
                     array.flags.writeable = True
         if not holds:
             _held.pop(root, None)
@@ -250,8 +250,8 @@ def _address(target: Any) -> int:  # noqa: ANN401
     """Return where an array, or an object with the buffer protocol, has its memory."""
     try:
         return ctypes.addressof(ctypes.c_char.from_buffer(target))
-    except (TypeError, ValueError):  # read-only, or types that only numpy has; four times as slow
-        return int(target.ctypes.data)
+    except own(TypeError, ValueError):  # read-only, or types that only numpy has
+        return int(target.ctypes.data)  # four times as slow
 
 
 def _bounds(host: Any) -> tuple[int, int]:  # noqa: ANN401

@@ -13,6 +13,7 @@ from hal.flow.buffers import TrackedBuffer, Tracker, not_tracked
 from hal.flow.locks import refuse_reentrance
 from hal.flow.tracking import History, Lanes, TrackedAccess, collect, note
 from hal.flow.virtual import VirtualDevice
+from hal.handlers import own
 from hal.protocols import Waits
 
 QueueName: TypeAlias = str | hal.Queue | None
@@ -253,5 +254,5 @@ def _is_open(timepoint: hal.Timepoint) -> bool:
     """Return whether a timepoint has to be waited for: it is not reached, or has failed."""
     try:
         return not timepoint.semaphore.poll(timepoint.value)
-    except HalError:
+    except own(HalError):
         return True

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import time
 from collections.abc import Callable, Generator, Sequence
 from typing import Any, Final, TypeAlias
@@ -23,6 +22,7 @@ from hal.flow.host_arrays import HeldArray, ReadsInFlight, bytes_of, is_constant
 from hal.flow.modes import check_mode
 from hal.flow.scheduler import AnyDevice, QueueName, Scheduler, TraceFunction, doubt, index_of
 from hal.flow.tracking import History, Lanes, TrackedAccess, collect, note, part_of
+from hal.handlers import dropped, own
 from hal.protocols import Signals, Waits
 
 TrackedOffset: TypeAlias = tuple[History, int] | None
@@ -342,7 +342,7 @@ class Transfers(Scheduler):
             if queue.device.closed:
                 continue
             # Work that still goes on ends in its queue, which its device closes.
-            with contextlib.suppress(DeadlineExceededError):
+            with dropped(DeadlineExceededError):
                 queue.wait_idle(max(0.0, deadline - time.monotonic()))
                 queue.close(max(0.0, deadline - time.monotonic()))
 
@@ -397,7 +397,7 @@ class Transfers(Scheduler):
         if not hold:
             try:
                 block = raw.device.allocate(size, memory=hal.MemoryType.HOST)
-            except OutOfMemoryError:
+            except own(OutOfMemoryError):
                 if is_asked:
                     raise
         if block is None:
@@ -561,6 +561,6 @@ def _size_of(array: object) -> int | None:
         return array.size
     try:
         return memoryview(array).nbytes  # type: ignore[arg-type]
-    except TypeError:
+    except own(TypeError):
         message = f"read takes a writable array or a File, not {type(array).__name__}"
         raise ArgumentTypeError(message) from None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import threading
 from collections.abc import Generator, Sequence
 from typing import Any, Final, Self
@@ -18,6 +17,7 @@ from hal.errors import (
     InvalidArgumentError,
 )
 from hal.flow.locks import refuse_reentrance
+from hal.handlers import dropped, own
 
 _MOST: Final = 1024  # the most virtual devices of one call
 _NO_LISTS: Final = (str, bytes, bytearray, memoryview)
@@ -86,7 +86,7 @@ class PhysicalDevice:
             _members.add(member)
             for each in dict.fromkeys((*self._members, *others)):
                 # Another thread may close it meanwhile.
-                with contextlib.suppress(ClosedError):
+                with dropped(ClosedError):
                     each.device.share_loss(member.device)
             self._members.append(member)
 
@@ -151,7 +151,7 @@ class VirtualDevice:
         self._check()
         try:
             self.device.wait_idle(0)
-        except DeadlineExceededError:
+        except own(DeadlineExceededError):
             return False
         return True
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import copy
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -23,6 +22,7 @@ from hal.flow.modes import MemoryMode, check_mode
 from hal.flow.recordings import constants_of
 from hal.flow.scheduler import QueueName
 from hal.flow.tracking import NOTHING, TrackedAccess
+from hal.handlers import dropped
 from hal.protocols import Signals, Waits
 
 _KEPT: Final = 8  # the most recordings of a routine, each for other pointers that are null
@@ -236,7 +236,7 @@ class Routine:
             if recorded is not None:
                 execute = partial(lane.execute, recorded[0], bindings=recorded[1], signal=signal)
                 # If the recording refuses it, so does a step below, in the user's words.
-                with contextlib.suppress(ArgumentTypeError, InvalidArgumentError):
+                with dropped(ArgumentTypeError, InvalidArgumentError):
                     return flow.run(recorded[2], lambda waits: execute(wait=waits), wait)
             for each in steps:
                 step, args, uses = each.step, [*each.args], each.accesses
