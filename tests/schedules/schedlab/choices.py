@@ -29,6 +29,21 @@ class PrunedError(Exception):
     """A strategy cut the run off: the rest is known."""
 
 
+class Strategy:
+    """Say, in `pick`, what a run does next; by default anything may be preempted, any number."""
+
+    reduces = False
+    """Whether it asks what each step touches."""
+
+    def may_preempt(self, scheduler):
+        """Return whether a thread that could go on may stand back."""
+        return True
+
+    def is_known(self, scheduler):
+        """Return whether what follows from here was explored."""
+        return False
+
+
 def encode(choices):
     """Write choices as a short string; zeros at the end are implied."""
     text = []

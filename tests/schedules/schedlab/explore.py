@@ -16,7 +16,14 @@ import time
 from dataclasses import dataclass
 
 from schedlab import sync
-from schedlab.choices import NondeterminismError, PrunedError, ScheduleError, decode, encode
+from schedlab.choices import (
+    NondeterminismError,
+    PrunedError,
+    ScheduleError,
+    Strategy,
+    decode,
+    encode,
+)
 from schedlab.reduction import Reduction
 from schedlab.scheduler import Scheduler
 
@@ -45,19 +52,11 @@ class Report:
         )
 
 
-class Follow:
+class Follow(Strategy):
     """Take the given choices, then 0."""
-
-    reduces = False
 
     def __init__(self, prefix=()):
         self.prefix = prefix
-
-    def may_preempt(self, scheduler):
-        return True
-
-    def is_known(self, scheduler):
-        return False
 
     def pick(self, count, kind, scheduler):
         position = len(scheduler.choices)
@@ -65,10 +64,8 @@ class Follow:
         return min(choice, count - 1)
 
 
-class Depth:
+class Depth(Strategy):
     """Follow a prefix, then 0, and stop where an equivalent history was explored."""
-
-    reduces = False
 
     def __init__(self, prefix, widths, seen, bound):
         self.prefix = prefix
@@ -106,10 +103,8 @@ class Depth:
         return False
 
 
-class Random:
+class Random(Strategy):
     """Choose by a seed; each seed has its own taste for preemption and slow devices."""
-
-    reduces = False
 
     def __init__(self, seed):
         self.random = random.Random(seed)
@@ -120,12 +115,6 @@ class Random:
         # Now and then one thread is held back for long, which uniform choices hardly do.
         self.victim = self.random.choice((None, None, 1, 2, 3))
         self.until = self.random.randrange(5, 60)
-
-    def may_preempt(self, scheduler):
-        return True
-
-    def is_known(self, scheduler):
-        return False
 
     def pick(self, count, kind, scheduler):
         r = self.random
@@ -178,16 +167,21 @@ def _supervised():
             gc.enable()
 
 
-def run_once(case, strategy, **settings):
-    """Run one schedule; return the scheduler, with what it did."""
-    scheduler = Scheduler(strategy, **settings)
+def _run(case, scheduler):
+    """Run one schedule; a failure says of which case and choices it is."""
     try:
-        with _supervised():
-            scheduler.run(lambda: case.run(scheduler))
+        scheduler.run(lambda: case.run(scheduler))
     except ScheduleError as failure:
         failure.case = case.name
         failure.choices = list(scheduler.choices)
         raise
+
+
+def run_once(case, strategy, **settings):
+    """Run one schedule; return the scheduler, with what it did."""
+    scheduler = Scheduler(strategy, **settings)
+    with _supervised():
+        _run(case, scheduler)
     return scheduler
 
 
@@ -219,14 +213,12 @@ def _explore(case, *, bound=None, budget=None, prune=True, **settings):
     while True:
         scheduler = Scheduler(Depth(prefix, widths, seen, bound), track=prune, **settings)
         try:
-            scheduler.run(lambda: case.run(scheduler))  # noqa: B023 - called before the next turn
+            _run(case, scheduler)
             report.schedules += 1
             ends.add(scheduler.fingerprint(with_current=False) if prune else report.schedules)
         except PrunedError:
             report.pruned += 1
         except ScheduleError as failure:
-            failure.case = case.name
-            failure.choices = list(scheduler.choices)
             report.failure = failure
             break
         if (report.schedules + report.pruned) % COLLECT_EVERY == 0:
@@ -265,13 +257,11 @@ def _reduce(case, *, budget=None, **settings):
         strategy.begin()
         scheduler = Scheduler(strategy, **settings)
         try:
-            scheduler.run(lambda: case.run(scheduler))  # noqa: B023 - called before the next turn
+            _run(case, scheduler)
             report.schedules += 1
         except PrunedError:
             report.pruned += 1
         except ScheduleError as failure:
-            failure.case = case.name
-            failure.choices = list(scheduler.choices)
             report.failure = failure
             break
         report.steps += scheduler.steps
@@ -318,10 +308,8 @@ def _search(case, seeds, **settings):
     for seed in seeds:
         scheduler = Scheduler(Random(seed), **settings)
         try:
-            scheduler.run(lambda: case.run(scheduler))  # noqa: B023 - called before the next turn
+            _run(case, scheduler)
         except ScheduleError as failure:
-            failure.case = case.name
-            failure.choices = list(scheduler.choices)
             failure.seed = seed
             report.failure = failure
             break

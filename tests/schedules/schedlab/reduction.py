@@ -8,7 +8,7 @@ and comes back to try the other order (Flanagan and Godefroid 2005); sleep sets
 (Godefroid 1996) keep it from trying the same twice.
 """
 
-from schedlab.choices import NondeterminismError, encode
+from schedlab.choices import NondeterminismError, Strategy, encode
 
 
 class Node:
@@ -42,7 +42,7 @@ class Step:
         self.position = -1
 
 
-class Reduction:
+class Reduction(Strategy):
     """The strategy of an exhaustive exploration; keeps its state from run to run."""
 
     reduces = True
@@ -79,12 +79,6 @@ class Reduction:
         return False
 
     # What the scheduler asks
-
-    def may_preempt(self, scheduler):
-        return True
-
-    def is_known(self, scheduler):
-        return False
 
     def pick(self, count, kind, scheduler):
         position = len(scheduler.choices)
