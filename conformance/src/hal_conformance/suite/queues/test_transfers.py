@@ -62,7 +62,7 @@ def test_fill_of_a_whole_buffer_q4(device, way, width):
     [
         *[("u1", 255), ("i1", -1), ("<i2", -2), ("<u4", 2**32 - 1), ("<i4", -7), ("<f4", 2.1)],
         *[("<f8", 0.1), ("<i8", -(2**40)), ("<u8", 2**64 - 1), ("<c8", 1 - 2j), ("<c16", 0.1 + 3j)],
-        *[("<f8", 0), ("<c16", 1)],
+        *[("<f8", 0), ("<c16", 1), ("<f2", 1.0), ("?", True)],
     ],
 )
 def test_fill_takes_a_number_as_the_buffers_type_q4(device, way, dtype, value):
@@ -72,6 +72,23 @@ def test_fill_takes_a_number_as_the_buffers_type_q4(device, way, dtype, value):
     way.run(lambda to, buffer: to.fill(buffer, value, offset=two, size=two), buffer)
     expected = np.array([0, 0, value, value, 0, 0, 0, 0], dtype)
     assert np.array_equal(buffer.numpy(timeout=LIMIT), expected)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "value", "unit"),
+    [
+        ("<f4", b"\x07", b"\x07"),
+        ("u1", bytearray(b"\1\2\3\4"), b"\1\2\3\4"),
+        ("u1", np.uint16(0x0201), b"\1\2"),
+        ("u1", np.float32(1), b"\x00\x00\x80\x3f"),
+        ("u1", np.int64(0), bytes(8)),
+    ],
+)
+def test_fill_takes_bytes_and_numpys_numbers_as_they_are_q4(device, way, dtype, value, unit):
+    """Q4, C1: whatever the buffer's dtype."""
+    buffer = device.upload(pattern(16).view(dtype))
+    way.run(lambda to, buffer: to.fill(buffer, value), buffer)
+    assert buffer.numpy("u1", timeout=LIMIT).tobytes() == unit * (16 // len(unit))
 
 
 @pytest.mark.parametrize("size", SIZES)

@@ -272,17 +272,26 @@ def test_wait_idle_ends_with_everything_s6(device, gate, queue, what):
     idle(0)
 
 
-@pytest.mark.parametrize("timeout", [-1, math.nan], ids=repr)
-def test_bad_time_limits_are_refused_s6(semaphore, timeout):
-    """S6: a negative time limit and one that is no number raise `InvalidArgumentError`."""
-    waits = [
+@pytest.mark.parametrize("timeout", [-1, -0.001, math.nan, True, "1", []], ids=repr)
+def test_bad_time_limits_are_refused_s6(device, queue, semaphore, timeout):
+    """S6: what is negative or no number, by each call that takes one, before it waits."""
+    kind = InvalidArgumentError if type(timeout) in {int, float} else ArgumentTypeError
+    buffer, entries = device.allocate(4), [semaphore.at(1)]
+    for wait in (
         lambda: semaphore.wait(1, timeout),
-        lambda: hal.wait_all([semaphore.at(1)], timeout),
-        lambda: hal.wait_any([semaphore.at(1)], timeout),
-    ]
-    for wait in waits:
-        with pytest.raises(InvalidArgumentError):
+        lambda: hal.wait_all(entries, timeout),
+        lambda: hal.wait_any(entries, timeout),
+        lambda: hal.Fence(entries).wait(timeout),
+        lambda: queue.wait_idle(timeout),
+        lambda: device.wait_idle(timeout),
+        lambda: queue.barrier(wait=entries).wait(timeout),
+        lambda: buffer.numpy(wait=entries, timeout=timeout),
+        lambda: device.close(timeout),
+        lambda: queue.close(timeout),
+    ):
+        with pytest.raises(kind, match="timeout"):
             wait()
+    assert not device.closed
 
 
 @pytest.mark.parametrize("entry", [None, 1, "semaphore", (1, 2), object], ids=repr)
