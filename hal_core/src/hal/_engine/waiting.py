@@ -506,8 +506,8 @@ class HostWaiter:
         operation = timeline._covering(value)
         if operation is not None:
             self._ends.setdefault(operation._queue, []).append(operation)
-        # Where no operation has recorded the value yet it is told when one does, to ask that
-        # itself then. Where one has, it asks that already; a thread that counts asks none.
+        # Where no operation has recorded the value yet the thread is told when one does, and then
+        # asks that one. Where one has, it asks that already; a thread that counts asks none.
         if operation is not None or counting:
             timeline._until_reached().watch(value, self, position)
         else:
