@@ -1,9 +1,10 @@
 /* Have an operation stand in line whose waits are not all recorded (`hal._engine.backlog`, "stand_in_line"). */
+#include "arguments.h"
 #include "issue.h"
 
 /* What an operation takes to stand in line, made before the lock is taken. */
 struct place {
-  PyObject *arguments, *resources;
+  PyObject *function, *arguments, *resources;
   PyObject *registers[MOST_WAITS], *buckets[MOST_WAITS]; /* of waits whose timelines have none; else NULL */
 };
 
@@ -75,12 +76,32 @@ static PyObject *and_one(PyObject *resources, PyObject *more) {
   return all;
 }
 
-static bool make(struct place *place, const struct issue *self, const struct native_call *call, PyObject *resources) {
+/* Have an execution's recording make its payload; false if the host is to run it, or bindings are refused. */
+static bool make_execution(struct place *place, const struct native_call *call) {
+  PyObject *bindings = call->bindings ? call->bindings : Py_None, *is_host;
+  PyObject *made = PyObject_CallMethodObjArgs(call->playback, names_of.payload, bindings, engine.empty, NULL);
+  bool is_made = made && PyArg_ParseTuple(made, "(OOO)O", &place->function, &place->arguments, &place->resources, &is_host);
+  if (is_made) {
+    Py_INCREF(place->function);
+    Py_INCREF(place->arguments);
+    Py_INCREF(place->resources);
+    is_made = is_host == Py_False;
+  }
+  Py_XDECREF(made);
+  return is_made;
+}
+
+static bool make_call_of(struct place *place, const struct native_call *call, PyObject *resources) {
   PyObject *kept = NULL;
+  place->function = Py_NewRef(call->function);
   place->arguments = arguments_of(call, &kept);
   if (place->arguments) place->resources = kept ? and_one(resources, kept) : Py_NewRef(resources);
   Py_XDECREF(kept);
-  bool is_made = place->resources;
+  return place->resources;
+}
+
+static bool make(struct place *place, const struct issue *self, const struct native_call *call, PyObject *resources) {
+  bool is_made = call->playback ? make_execution(place, call) : make_call_of(place, call, resources);
   for (Py_ssize_t i = 0; is_made && i < PyTuple_GET_SIZE(self->waits); i++) {
     PyObject *wait = PyTuple_GET_ITEM(self->waits, i);
     if (Py_TYPE(wait) != engine.Timepoint) return false; /* a submission's semaphore is made when it is needed */
@@ -95,6 +116,7 @@ static bool make(struct place *place, const struct issue *self, const struct nat
 }
 
 static void drop(struct place *place) {
+  Py_XDECREF(place->function);
   Py_XDECREF(place->arguments);
   Py_XDECREF(place->resources);
   for (int i = 0; i < MOST_WAITS; i++) {
@@ -144,7 +166,7 @@ static void register_for(PyObject *operation, PyObject *wait, struct place *plac
 }
 
 /* Join the line; false if that is not the plain case. Under the lock. */
-static bool join(struct issue *self, struct place *place, const struct native_call *call) {
+static bool join(struct issue *self, struct place *place) {
   PyObject *queue = self->queue, *operation = self->operation;
   if (PyDict_GET_SIZE(engine.put_off) || is_true(queue, StreamQueue__closed)) return false;
   if (!is_none(self->context, DeviceContext_lost) || !may_reserve(self)) return false;
@@ -155,7 +177,7 @@ static bool join(struct issue *self, struct place *place, const struct native_ca
     if (is_held) unresolved |= 1LL << i;
   }
   if (!unresolved && !is_behind(queue)) return false;
-  put(operation, Operation__function, Py_NewRef(call->function));
+  put(operation, Operation__function, Py_NewRef(place->function));
   put(operation, Operation__arguments, Py_NewRef(place->arguments));
   put(operation, Operation__waits, Py_NewRef(self->waits));
   put(operation, Operation__unresolved, PyLong_FromLongLong(unresolved));
@@ -187,7 +209,7 @@ enum answer stand_in_line(struct issue *self, const struct native_call *call, Py
   enum answer answer = NOT_MINE;
   if (make(&place, self, call, resources) && (!effect->lock || enter_lock(effect->lock))) {
     if (enter()) {
-      if ((!effect->may || effect->may(effect, self)) && join(self, &place, call)) {
+      if ((!effect->may || effect->may(effect, self)) && join(self, &place)) {
         answer = TAKEN;
         if (effect->apply) effect->apply(effect, self->operation, NULL);
       }

@@ -1,6 +1,7 @@
 /* Queue.execute: a recording without temporaries, of launches and fills, or as a graph (rule C4). What
  * stands for slots is checked in rebind.c. */
 #include "arguments.h"
+#include "issue.h"
 
 /* Return whether a stream has launched an instance last. Only such are taken: the Python engine knows
  * when another stream may have one. */
@@ -124,7 +125,7 @@ static bool check(const struct execution *self, PyObject *rebinder, PyObject *re
 /* Submit a launch with bindings, of an instance if there is one. */
 static enum answer submit_rebound(const struct execution *self, PyObject *rebinder, PyObject *instance,
                                   PyObject *resources, const struct binding *found, PyObject **result) {
-  struct native_call call = {.kind = CALL_REBOUND};
+  struct native_call call = {.kind = CALL_REBOUND, .playback = self->playback, .bindings = self->bindings};
   call.rebound.rebinder = Py_NewRef(rebinder);
   call.rebound.instance = instance;
   call.rebound.bindings = found;
@@ -153,7 +154,7 @@ static enum answer launch(const struct execution *self, PyObject *pool, PyObject
     if (self->bindings) {
       answer = submit_rebound(self, get(instance, Instance_rebinder), instance, resources, found, result);
     } else {
-      struct native_call call = {.kind = CALL_GRAPH};
+      struct native_call call = {.kind = CALL_GRAPH, .playback = self->playback};
       call.graph = (void *)(uintptr_t)PyLong_AsUnsignedLongLong(get(get(instance, Instance_graph), Handle_handle));
       answer = submit(self->queue, names_of.execute, &call, resources, self->order, result);
     }
@@ -182,7 +183,7 @@ static enum answer launch_one(const struct execution *self, PyObject *rebinder, 
 /* Make the calls of a recording's launches and fills. */
 static enum answer launch_all(const struct execution *self, PyObject *nodes, PyObject **result) {
   Py_ssize_t count = PyList_GET_SIZE(nodes), made = 0, read = 0;
-  struct native_call call = {.kind = CALL_NODES}, *all = PyMem_Malloc((size_t)count * sizeof *all);
+  struct native_call call = {.kind = CALL_NODES, .playback = self->playback}, *all = PyMem_Malloc((size_t)count * sizeof *all);
   enum answer answer = NOT_MINE;
   while (all && read < count && read_node(PyList_GET_ITEM(nodes, read), &all[read])) read++;
   call.nodes.all = all;
@@ -195,6 +196,59 @@ static enum answer launch_all(const struct execution *self, PyObject *nodes, PyO
   Py_XDECREF(call.nodes.rest);
   PyMem_Free(all);
   return answer;
+}
+
+bool prepare_run(PyObject *operation, struct run *self) {
+  memset(self, 0, sizeof *self);
+  PyObject *function = get(operation, Operation__function), *arguments = get(operation, Operation__arguments);
+  if (Py_TYPE(function) == engine.StreamReplay) {
+    PyObject *playback = get(function, StreamReplay__playback), *nodes = get(playback, Playback__plain);
+    if (!PyList_CheckExact(nodes)) return true; /* Python's */
+    self->nodes = Py_NewRef(nodes);
+    self->count = PyList_GET_SIZE(nodes);
+    self->rest = PyTuple_Pack(2, playback, engine.zero);
+    self->all = PyMem_Malloc((size_t)self->count * sizeof *self->all);
+    return self->rest && self->all;
+  }
+  if (!PyMethod_Check(function) || PyMethod_GET_FUNCTION(function) != engine.launch_graph) return true;
+  enum { LOWERING, TABLE, LEASE };
+  if (PyTuple_GET_ITEM(arguments, TABLE) != engine.empty) return true; /* its slots are bound by Python */
+  self->pool = Py_NewRef(get(PyMethod_GET_SELF(function), Playback__pool));
+  self->lease = Py_NewRef(PyTuple_GET_ITEM(arguments, LEASE));
+  return (self->reference = PyWeakref_NewRef(self->lease, NULL));
+}
+
+static bool read_nodes(struct run *self, struct native_call *call) {
+  if (self->count == 1) return read_node(PyList_GET_ITEM(self->nodes, 0), call);
+  for (Py_ssize_t i = 0; i < self->count; i++)
+    if (!read_node(PyList_GET_ITEM(self->nodes, i), &self->all[i])) return false;
+  call->kind = CALL_NODES;
+  call->nodes.all = self->all;
+  call->nodes.count = self->count;
+  call->nodes.made = &self->made;
+  call->nodes.rest = self->rest;
+  return true;
+}
+
+bool read_run(PyObject *queue, struct run *self, struct native_call *call) {
+  if (self->nodes) return read_nodes(self, call);
+  PyObject *instance = self->pool ? instance_of(self->pool, get(queue, StreamQueue__stream)) : NULL;
+  if (!instance || !is_none(self->lease, Lease_instance)) return false; /* a lease may free the last one that it holds */
+  /* As InstancePool.take: the operation's own lease holds it, the newest of its stream, which ends last. */
+  put(self->lease, Lease_instance, Py_NewRef(instance));
+  put(instance, Instance_lease, Py_NewRef(self->reference));
+  call->kind = CALL_GRAPH;
+  call->graph = (void *)(uintptr_t)PyLong_AsUnsignedLongLong(get(get(instance, Instance_graph), Handle_handle));
+  return true;
+}
+
+void drop_run(struct run *self) {
+  Py_XDECREF(self->nodes);
+  Py_XDECREF(self->rest);
+  Py_XDECREF(self->pool);
+  Py_XDECREF(self->lease);
+  Py_XDECREF(self->reference);
+  PyMem_Free(self->all);
 }
 
 enum answer execute(PyObject *queue, PyObject *commands, PyObject *given, const struct order *order,
@@ -212,7 +266,7 @@ enum answer execute(PyObject *queue, PyObject *commands, PyObject *given, const 
   PyObject *plain = get(playback, Playback__plain);
   struct execution self = {queue, device, Py_NewRef(playback), bindings, order};
   enum answer answer = NOT_MINE;
-  struct native_call call = {.kind = CALL_LAUNCH};
+  struct native_call call = {.kind = CALL_LAUNCH, .playback = playback};
   if (Py_TYPE(plain) == engine.InstancePool) {
     answer = launch(&self, plain, result);
   } else if (Py_TYPE(plain) == &rebinder_type) {

@@ -66,6 +66,21 @@ enum answer submit_with(PyObject *queue, PyObject *kind, const struct native_cal
                         PyObject *resources, const struct order *order, struct effect *effect,
                         PyObject **result);
 
+/* What the issue of a pending execution takes, made before the lock is taken; empty for another operation, and for one
+ * whose slots Python binds. */
+struct run {
+  PyObject *nodes;         /* of a recording that is replayed on the stream */
+  Py_ssize_t count, made;
+  struct native_call *all;
+  PyObject *rest;          /* what `go_on` takes */
+  PyObject *pool, *lease, *reference; /* the instances of one that is a graph, and the operation's lease */
+};
+bool prepare_run(PyObject *operation, struct run *self);
+void drop_run(struct run *self);
+
+/* Read its native calls, and lease the instance; false if Python has to. Under the lock. */
+bool read_run(PyObject *queue, struct run *self, struct native_call *call);
+
 /* Make the points and the list of dependencies of an operation, which has its signals by now. */
 bool make_room(struct issue *self);
 void let_go(struct issue *self);

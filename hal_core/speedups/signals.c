@@ -31,13 +31,14 @@ static void add_signals(struct releases *self, PyObject *signals) {
 }
 
 /* Read the native call of a pending operation. */
-static bool read_pending(PyObject *operation, struct native_call *call) {
+static bool read_pending(PyObject *operation, struct run *run, struct native_call *call) {
   PyObject *function = get(operation, Operation__function), *arguments = get(operation, Operation__arguments);
   if (function == Py_None) {
     call->kind = CALL_NONE; /* else it takes or gives memory */
     return Py_TYPE(operation) == engine.Submission && arguments == engine.empty;
   }
-  return read_call(get(operation, Operation__queue), function, arguments, get(operation, Operation__resources), call);
+  PyObject *queue = get(operation, Operation__queue);
+  return read_call(queue, function, arguments, get(operation, Operation__resources), call) || read_run(queue, run, call);
 }
 
 /* What becomes of an operation that is released. */
@@ -99,12 +100,15 @@ static enum answer issue_pending(struct releases *all, PyObject *operation, PyOb
   self.waits = Py_NewRef(get(operation, Operation__waits));
   self.signals = Py_NewRef(get(operation, Operation__signals));
   self.is_empty = is_none(operation, Operation__function);
+  struct run run;
+  bool is_ready = prepare_run(operation, &run);
+  if (run.count) self.more = run.count - 1;
   enum answer answer = NOT_MINE;
   bool is_small = PyTuple_GET_SIZE(self.waits) <= MOST_WAITS && PyTuple_GET_SIZE(self.signals) <= MOST_SIGNALS;
-  if (is_small && make_room(&self) && (self.calls = calls_of(self.queue)) && prepare_to_let_go(&self) &&
+  if (is_ready && is_small && make_room(&self) && (self.calls = calls_of(self.queue)) && prepare_to_let_go(&self) &&
       (self.has_lock = enter())) {
     Py_ssize_t length = PyObject_Length(get(self.queue, StreamQueue__backlog));
-    if (is_next(&self, timeline, value) && has_room(&self, length, &drops) && read_pending(operation, &call) &&
+    if (is_next(&self, timeline, value) && has_room(&self, length, &drops) && read_pending(operation, &run, &call) &&
         resolve(&self) && may_signal(&self))
       answer = issue(&self, &call, &drops);
     if (self.has_lock) *has_more = answer == TAKEN && !self.rest && first_ready(self.queue);
@@ -115,6 +119,7 @@ static enum answer issue_pending(struct releases *all, PyObject *operation, PyOb
   if (self.has_followers) add_signals(all, self.signals);
   drop_all(&drops); /* only now: code of the user's runs, which may wait for the queue */
   let_go(&self);
+  drop_run(&run);
   return answer;
 }
 

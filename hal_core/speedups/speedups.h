@@ -60,6 +60,7 @@ bool has_keywords(PyTypeObject *type, PyObject *keywords);
   X(complete_issue)                               /* records the missing event, and publishes */            \
   X(take_back)                                    /* takes back a claim */                                  \
   X(go_on)                                        /* makes the rest of a recording's calls */               \
+  X(launch_graph)                                 /* Playback's method that launches it */                  \
   X(harvest_some)                                 /* retires what C cannot */                               \
   X(issue_ready)                                  /* issues what is ready */                                \
   X(release_again) X(release_some)                /* release those that wait, here or later */              \
@@ -301,7 +302,9 @@ struct native_call {
     CALL_FILL, CALL_COPY, CALL_LAUNCH, CALL_GRAPH, CALL_REBOUND, CALL_NODES, CALL_ALLOCATE, CALL_FREE,
     CALL_GATHER, CALL_NONE,
   } kind;
-  PyObject *function; /* the engine's, borrowed, for what may stand in line; else NULL */
+  /* For what may stand in line, borrowed: the engine's function, or the recording, which makes it of what stands for
+   * its slots. Else NULL. */
+  PyObject *function, *playback, *bindings;
   union {
     struct {
       uintptr_t address;

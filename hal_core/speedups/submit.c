@@ -105,7 +105,7 @@ enum answer submit_with(PyObject *queue, PyObject *kind, const struct native_cal
   drop_all(&drops); /* only now: code of the user's runs, which may wait for the queue */
   if (answer == TAKEN) {
     if (!(of_queue(queue)->sequence & engine.harvest_mask)) answer = harvest(queue, self.context);
-  } else if (answer == NOT_MINE && !self.rest && call->function && !order->uses && is_early(&self)) {
+  } else if (answer == NOT_MINE && !self.rest && (call->function || call->playback) && !order->uses && is_early(&self)) {
     answer = stand_in_line(&self, call, resources, effect);
   }
   if (answer == TAKEN) *result = Py_NewRef(self.operation);

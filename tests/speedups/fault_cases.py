@@ -80,33 +80,42 @@ def case_a_call_of_what_a_signal_issues_fails_s5(device):
 
 
 def case_a_launch_of_a_recording_that_fails_is_repeated_by_python_c4(device):
-    """What is on the stream stays, and runs once; if it fails again the operation fails."""
+    """What is on the stream stays, and runs once; if it fails again the operation fails. Also if it
+    has stood in line."""
     device = hal.create_device(f"{device.backend}?command_buffer=stream")
     kernel, buffer, shown = device.compile(SOURCE)["add"], warm(device), device.create_queue()
     assert shown.stream_handle  # so C makes its calls with a claim, without the locks
-    for queue in (device.queue, shown):
+    for turn, queue in enumerate((device.queue, shown, device.queue, shown)):
         x, y = device.upload(np.arange(4, dtype=np.int32)), device.upload(np.zeros(4, np.int32))
         with device.record() as commands:
             commands.fill(buffer, 7)
             for number in (1, 10, 100):
                 commands.dispatch(kernel, grid=1, args=(x, y, number, 0.0))
         queue.execute(commands).wait(30)
+        sim = fails("cuLaunchKernel", 0, device)
+
+        def execute(*failing, stands=turn > 1, queue=queue, commands=commands, sim=sim, done):
+            gate = hal.create_semaphore(0 if stands else 1)
+            for each in failing:
+                sim.fail("cuLaunchKernel", each, FAILED)
+            last = queue.execute(commands, wait=gate.at(1), signal=done)
+            if stands:
+                assert last.state == "pending"
+                gate.signal(1)
+            return last
+
         for failing in (1, 2, 3):  # which of them
             done = hal.create_semaphore()
-            sim = fails("cuLaunchKernel", 0, device)
-            sim.fail("cuLaunchKernel", failing, FAILED)
-            queue.execute(commands, signal=done.at(1))
+            execute(failing, done=done.at(1))
             assert not sim.fail_none()
             done.wait(1, 30)
             assert y.numpy().tolist() == [(1 + failing) * (111 + 3 * each) for each in range(4)]
         for failing in (1, 2, 3):
-            for again in range(failing, failing + 3):  # twice in C, and once in Python
-                sim.fail("cuLaunchKernel", again, FAILED)
             what = f"command {failing} of 4, dispatch: cuLaunchKernel"
-            with pytest.raises(hal.errors.OperationError, match=what):
-                queue.execute(commands, signal=done.at(1 + failing)).wait(30)
             done = hal.create_semaphore()
-            done.signal(1 + failing)
+            with pytest.raises(hal.errors.OperationError, match=what):  # twice in C, and in Python
+                execute(failing, failing + 1, failing + 2, done=done.at(1)).wait(30)
+            assert not sim.fail_none()
     assert device.close() == ()
 
 

@@ -52,6 +52,45 @@ def case_what_waits_stands_in_line_without_python_q1(device):
     assert not len(go._recorded) + len(done._recorded)
 
 
+def case_recordings_stand_in_line_and_are_issued_in_c_q1(device):
+    """Those of one command and of many, replayed or as a graph; with bindings, which Python checks
+    when they are submitted, and binds when they are issued."""
+    buffer, other, queue = warm(device), warm(device), device.queue
+    checks = {"Playback.payload", "Playback._payload", "Lease.__init__"}
+    checks |= {"StreamReplay.__init__", "Replay.__init__"}
+    for mode in ("stream", "graph"):
+        for count in (1, 3):
+            with device.record(command_buffer=mode, hazards="auto") as commands:
+                for value in range(1, count + 1):
+                    commands.fill(buffer, value)
+            queue.execute(commands).wait()
+            queue.fill(buffer, 0).wait()
+            go, done = hal.create_semaphore(), hal.create_semaphore()
+            with Calls() as calls:
+                for value in range(1, 41):
+                    last = queue.execute(commands, wait=(go.at(1),), signal=(done.at(value),))
+            assert set(calls.names) <= checks, calls.names
+            assert last.state == "pending"
+            with Calls() as calls:
+                go.signal(1)
+            assert not calls.names, calls.names
+            done.wait(40, 30)
+            assert buffer.numpy().tolist() == [count] * 256
+        with device.record(slots=1, command_buffer=mode) as commands:
+            commands.fill(commands.slots[0], 7, size=256)
+            commands.fill(buffer, 8)
+        queue.execute(commands, bindings=[buffer]).wait()
+        go = hal.create_semaphore()
+        for each in (other, buffer, other):
+            last = queue.execute(commands, bindings=[each], wait=(go.at(1),))
+        with pytest.raises(InvalidArgumentError, match="slot"):
+            queue.execute(commands, bindings=[], wait=(go.at(1),))
+        go.signal(1)
+        last.wait(30)
+        assert (other.numpy()[0], buffer.numpy()[0]) == (7, 8)
+        queue.fill(other, 0).wait()
+
+
 def case_what_stands_in_line_keeps_its_arguments_q5(device):
     """The parameters of a launch, and memory that is given back behind it."""
     kernel, queue = device.compile(SOURCE)["add"], device.queue

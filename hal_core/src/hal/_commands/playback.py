@@ -40,7 +40,7 @@ _EMPTY: Final = EmptyNode()
 _PLAIN: Final = (LaunchNode, FillNode)  # nodes whose calls never block: a copy's may
 
 
-class _StreamReplay(Replay):
+class StreamReplay(Replay):
     """One execution of a recording on a stream."""
 
     __slots__ = ("_playback", "replica", "table")
@@ -205,7 +205,7 @@ class Playback:
             lease = Lease()
             return (self._launch, (self._lowering, table, lease), (resources, lease)), False
         bound = table if self._uses.count else None
-        return (_StreamReplay(self, bound, len(self._functions)), (), resources), False
+        return (StreamReplay(self, bound, len(self._functions)), (), resources), False
 
     def _moves(self, storages: Sequence[Any]) -> frozenset[int]:
         """Return the commands that are copies from host to host with these bindings."""
@@ -217,7 +217,7 @@ class Playback:
             ]
         )
 
-    def replay(self, execution: _StreamReplay, stream: int, start: int, end: int) -> None:
+    def replay(self, execution: StreamReplay, stream: int, start: int, end: int) -> None:
         """Make the native calls of the commands from `start` to `end` on a stream."""
         replica = execution.replica
         if replica is None:
@@ -350,4 +350,4 @@ class Playback:
 def go_on(stream: int, playback: Playback, start: int) -> None:
     """Make the calls from `start` on of a recording without slots that C has begun."""
     count = len(playback._functions)
-    playback.replay(_StreamReplay(playback, None, count), stream, start, count)
+    playback.replay(StreamReplay(playback, None, count), stream, start, count)

@@ -19,7 +19,7 @@ from hal._buffers.alloca import Deallocation
 from hal._buffers.buffer import Buffer
 from hal._commands.command_buffer import CommandBuffer
 from hal._commands.instances import Instance, InstancePool, Lease, Replica
-from hal._commands.playback import Playback, go_on
+from hal._commands.playback import Playback, StreamReplay, go_on
 from hal._devices import queue
 from hal._devices.queue import Queue
 from hal._engine import progress, shared_semaphore, timelines, waiting
@@ -60,7 +60,7 @@ _CLASSES: Final[tuple[type, ...]] = (
     *(GroupLaunch, CollectiveStep, BlockLease, CommandBuffer, CopyStream, Handle, Heap, Instance),
     *(InstancePool, CopyNode, FillNode, HostCopyNode, LaunchNode, Lease, Playback, Replica),
     *(Storage, StreamQueue, Submission, Timeline, Timepoint, Transient, Waiters, np.ndarray),
-    *(Doorbell, HostWaiter, Notifier),
+    *(Doorbell, HostWaiter, Notifier, StreamReplay),
 )
 
 _METHODS: Final[tuple[tuple[type | ModuleType, str, str], ...]] = (
@@ -122,6 +122,7 @@ def install() -> None:
         "part": blocking.PART,
         "most_blocks": MAX_GRID[0],
         "most_blocks_yz": min(MAX_GRID[1:]),
+        "launch_graph": Playback._launch,
         "bells": waiting.bells,
         "put_off": progress.put_off_calls,
         "issued": ISSUED,
