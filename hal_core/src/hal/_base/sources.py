@@ -1,19 +1,16 @@
-"""The checksum of the C extension's sources; `hatch_build.py` runs this file as well."""
+"""The checksum of the C extension's sources; `hatch_build.py` runs this file by itself, without hal."""
 
 from __future__ import annotations
 
 import os
 import zlib
 
-from hal.handlers import own
-
 
 def digest(folder: str) -> int | None:
     """Return the checksum of a folder's C files; None if there is no such folder."""
-    try:
-        names = sorted(name for name in os.listdir(folder) if name.endswith((".c", ".h")))
-    except own(OSError):
+    if not os.path.isdir(folder):
         return None
+    names = sorted(name for name in os.listdir(folder) if name.endswith((".c", ".h")))
     checksum = 0
     for name in names:
         with open(os.path.join(folder, name), "rb") as file:
