@@ -48,6 +48,8 @@ SPLIT = {
     "references to elements": "__shared__ int s[2][8]; const int t = threadIdx.x;"
     "int &a = s[0][t]; const auto &b = p[t + 1]; a = b; __syncthreads(); p[t] = a;",
     "a reference to an own element": "int own[2] = {1, 2}; int &a = own[n]; a++; __syncthreads();",
+    "auto in step": "for (int k = 0; k < n; k++) { auto a = p[k + threadIdx.x]; p[threadIdx.x]++;"
+    "for (int i = 0; i < n; i++) p[threadIdx.x] += i; p[threadIdx.x] += a; } __syncthreads();",
     "auto of its own": "auto a = p[threadIdx.x]; __syncthreads(); p[0] = a;",
     "x of its own": "int x = p[threadIdx.x]; const int y = x + 1; __syncthreads(); p[x] = y;",
     "an array": "int own[4] = {1, 2, 3, 4}; __syncthreads(); p[threadIdx.x] = own[n];",
@@ -96,8 +98,6 @@ REFUSED = {
     "switch": "switch (n) { case 1: p[0] = 2; } __syncthreads();",
     "a lambda": "auto f = [&](int i) { p[i] = 1; }; f(0); __syncthreads();",
     "a reference": "int a = p[0]; int &b = a; __syncthreads(); b = 2; p[0] = a;",
-    "auto in step": "for (int k = 0; k < n; k++) { auto a = p[k + threadIdx.x]; p[threadIdx.x]++;"
-    "for (int i = 0; i < n; i++) p[threadIdx.x] += i; p[threadIdx.x] += a; } __syncthreads();",
     "a reference to what others refer to": "auto &a = p[p[0]]; __syncthreads(); p[0] = a;",
     "an unknown type": "T a = {1}; __syncthreads(); p[0] = a.x;",
     "a directive": "\n#if 1\n__syncthreads();\n#endif\n",

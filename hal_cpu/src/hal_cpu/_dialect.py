@@ -22,7 +22,7 @@ from typing import Final
 
 from hal.cpp_tokens import Token, tokenize
 from hal.native import CompileRequest, EntryPoint
-from hal_cpu import _regions
+from hal_cpu import _region_text, _regions
 from hal_cpu._region_tokens import Edit as _Edit
 
 SOURCE: Final = "hal_user_source.cpp"
@@ -237,7 +237,7 @@ def rewrite(request: CompileRequest, foreign: str, features: str, *, loops: bool
             if _RESTRICT.search(kind)
         )
         bounds = entry.launch_bounds or "hal_threads_at_most"
-        flat = int(_regions.is_flat(text.kernels[entry.name].tokens))
+        flat = int(_region_text.is_flat(text.kernels[entry.name].tokens))
         export = f"HAL_KERNEL({entry.name}, {way}, {flat}, {alone:#x}ull, {flags}, ({bounds}))"
         export = f"{_assertions(entry)}\n{export}"
         edits.append(_Edit(entry.body_end, entry.body_end, export))

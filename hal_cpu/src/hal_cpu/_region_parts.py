@@ -164,13 +164,3 @@ class Levels:
             "auto hal_level = [&]() __attribute__((always_inline)) {",
             f"}}; if ({condition}) {{ {constants} break; }} hal_level();",
         )
-
-
-@dataclass(slots=True)
-class Step:
-    """A loop that the threads run in step, a round of each after a round of each."""
-
-    first: int
-    last: int
-    number: int  # of its first region
-    has_other_way: bool = True

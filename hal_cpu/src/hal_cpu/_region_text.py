@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Final
 
-from hal_cpu._region_parts import Levels, Region, Step, Variable
+from hal.cpp_tokens import Token
+from hal_cpu._region_parts import Levels, Region, Variable
 from hal_cpu._region_tokens import Edit, RefusedError, Words, without_comments
 
-FEW: Final = 16
-"""The threads in a row below which loops over them cost more than they bring."""
+
+def is_flat(tokens: Sequence[Token]) -> bool:
+    """Return whether a body that was split asks for no thread's index but that in x."""
+    texts = [token.text for token in tokens]
+    return all(
+        texts[index + 1 : index + 3] == [".", "x"]
+        for index, text in enumerate(texts)
+        if text == "threadIdx"
+    )
 
 
 class Writer:
@@ -20,7 +27,6 @@ class Writer:
         words: Words,
         source: str,
         regions: Sequence[Region],
-        steps: Sequence[Step],
         levels: Sequence[Levels],
         changed: set[str],
     ) -> None:
@@ -29,7 +35,6 @@ class Writer:
         self._is_changed = words.is_changed
         self._source = source
         self._regions = regions
-        self._steps = steps
         self._levels = levels
         self._changed = changed  # the parameters that each thread has for itself
 
@@ -47,19 +52,11 @@ class Writer:
         returns = any("return" in words for words in used)
         copies = " ".join(f"hal_kept_{name}[hal_i] = {name};" for name in sorted(self._changed))
         copies = copies and f"for (int hal_i = 0; hal_i < hal_threads; hal_i++) {{ {copies} }}"
-        begin = f"HAL_BLOCK_BEGIN({int(returns)});"
+        begin = f"HAL_BLOCK_BEGIN({int(returns)}, {int(is_flat(self._tokens))});"
         yield Edit(start, start, f"{begin}{storage} {copies}")
         before: list[tuple[tuple[str, ...], int, int]] = []
         declared = set(self._changed)
-        steps = {each.number: each for each in self._outer_steps()}
         for number, region in enumerate(regions):
-            if step := steps.get(number):
-                whole = Region(step.first, step.last)
-                head, foot = self._ends(whole, kept, declared, before, returns=returns)
-                first, last = self._tokens[step.first].start, self._tokens[step.last - 1].end
-                text = f"{head} {self._source[first:last]} {foot} HAL_REGION_END"
-                condition = f"HAL_RARELY(hal_size_x < {FEW})"
-                yield Edit(first, first, f"if ({condition}) {{ {text} }} else {{")
             for variable in region.declared:
                 if "auto" in variable.type and variable.name in kept:
                     place = self._tokens[region.first].start
@@ -83,9 +80,6 @@ class Writer:
             word = self._tokens[first]
             text = self._source[word.end : self._tokens[last - 1].end]
             yield Edit(word.start, word.end, f"{{ __attribute__((used)) __shared__ {text} }}")
-        for step in steps.values():
-            end = self._tokens[step.last - 1].end
-            yield Edit(end, end, "}")
         for level in self._levels:
             before_body, behind_body = level.around()
             start, end = self._tokens[level.first].end, self._tokens[level.last].start
@@ -153,8 +147,6 @@ class Writer:
         It stands before the region, where what all threads have in common is known. What a thread
         has for itself is declared in the expression, for its type alone.
         """
-        if any(each.first <= region.first < each.last for each in self._steps):
-            raise RefusedError  # small blocks run the loop another way, and the array is not there
         first, last = variable.init
         again, words = self._again(set(self._texts[first:last]), [*before, *region.again])
         own = ""
@@ -183,14 +175,6 @@ class Writer:
                 again.append(self._source[self._tokens[first].start : self._tokens[last - 1].end])
         # A comment in a macro's line would take the rest of it away.
         return " ".join(without_comments(each) for each in reversed(again)), words
-
-    def _outer_steps(self) -> Iterator[Step]:
-        """Yield the loops in step, in no other, that small blocks run another way."""
-        end = 0
-        for step in sorted(self._steps, key=lambda each: each.first):
-            if step.first >= end and step.has_other_way:
-                end = step.last
-                yield step
 
     def _ends(
         self,

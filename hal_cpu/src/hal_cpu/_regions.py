@@ -18,8 +18,8 @@ from typing import Final
 from hal.cpp_tokens import Token
 from hal.handlers import own
 from hal_cpu._region_names import Names
-from hal_cpu._region_parts import Levels, Region, Rounds, Step, Turns, Variable
-from hal_cpu._region_text import FEW, Writer
+from hal_cpu._region_parts import Levels, Region, Rounds, Turns, Variable
+from hal_cpu._region_text import Writer
 from hal_cpu._region_tokens import (
     ASSIGNMENTS,
     BARRIER,
@@ -36,6 +36,7 @@ from hal_cpu._region_tokens import (
 )
 from hal_cpu._strides import IN_TURN, in_step_pays, strides_of
 
+_FEW: Final = 16  # threads: loops over fewer cost more than they bring
 _MANY: Final = 64  # rounds: a loop of fewer is unrolled
 _SHORT: Final = 80  # tokens: several rounds of a longer loop take more time to compile
 # Functions that processors have no instructions for.
@@ -82,16 +83,6 @@ def split(
             return None
 
 
-def is_flat(tokens: Sequence[Token]) -> bool:
-    """Return whether a body that was split asks for no thread's index but that in x."""
-    texts = [token.text for token in tokens]
-    return all(
-        texts[index + 1 : index + 3] == [".", "x"]
-        for index, text in enumerate(texts)
-        if text == "threadIdx"
-    )
-
-
 class _Splitter(Names):
     """A walk over a kernel's statements that puts each into a region, or between two."""
 
@@ -109,11 +100,11 @@ class _Splitter(Names):
         self._differing = differing
         self._regions: list[Region] = []
         self._open: Region | None = None
-        self._steps: list[Step] = []
+        self._steps = 0  # loops that threads run in step, a round of each after a round of each
         self._levels: list[Levels] = []
         self._shared_here: list[tuple[int, int]] = []
         self._strides = strides_of(self.texts, self._pair)
-        self._may_step = threads >= FEW
+        self._may_step = threads >= _FEW
         self._check()
 
     # What is refused as a whole
@@ -148,7 +139,7 @@ class _Splitter(Names):
         self._close(len(self.tokens) - 1)
         if "__syncthreads" not in self.texts and not self._steps:
             raise RefusedError
-        writer = Writer(self, self._source, self._regions, self._steps, self._levels, self._changed)
+        writer = Writer(self, self._source, self._regions, self._levels, self._changed)
         return list(writer.edits(self._shared_here))
 
     def _close(self, index: int) -> None:
@@ -306,15 +297,12 @@ class _Splitter(Names):
     def _in_step(self, index: int, end: int) -> bool:
         """Take a loop that threads should run in step, if this is one."""
         saved = list(self._regions), self._open, set(self._names), set(self._uniform)
-        steps, again = list(self._steps), dict(self._again)
+        steps, again = self._steps, dict(self._again)
         self._close(index)
-        step = Step(index, end, len(self._regions))
         try:
-            if self._take_rounds(index, end):
-                step.has_other_way = False
-            else:
+            if not self._take_rounds(index, end):
                 self._take_loop(index, end)
-            self._steps.append(step)
+            self._steps += 1
         except own(RefusedError):
             self._regions, self._open, self._names, self._uniform = saved
             self._steps, self._again = steps, again

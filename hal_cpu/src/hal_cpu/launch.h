@@ -80,95 +80,76 @@ struct hal_kernel_of<way, flat, alone, F> {
   // own counter: the compiler splits the loop there, and what is left has no
   // branch. (Code under a branch that stays is vectorised as if its integers may
   // wrap, which is with gathers, or not at all.)
+  template <bool small> static HAL_INLINE unsigned int start_of(uint3 block, dim3 size) {
+    if (!small) return 0;
+    if (block.x * (unsigned long long)size.x + size.x > 0x7fffffffu) __builtin_unreachable();
+    if (block.y * (unsigned long long)size.y + size.y > 0x7fffffffu) __builtin_unreachable();
+    if (block.x * size.x > hal_few) __builtin_unreachable();
+    return block.x * size.x;
+  }
+  static HAL_INLINE dim3 size_of(const hal_launch *launch, bool is_row) {
+    const unsigned int *b = launch->block;
+    const dim3 size{b[0], is_row ? 1 : b[1], is_row ? 1 : b[2]};
+    if (size.x - 1 >= 1024 || size.y - 1 >= 1024 || size.z - 1 >= 1024) __builtin_unreachable();
+    return size;
+  }
+  static HAL_INLINE uint3 block_at(unsigned long long i, dim3 grid) {
+    return {(unsigned int)(i % grid.x), (unsigned int)(i / grid.x % grid.y), (unsigned int)(i / grid.x / grid.y)};
+  }
+  static HAL_INLINE uint3 behind(uint3 block, dim3 grid) {
+    if (++block.x < grid.x) return block;
+    if (++block.y < grid.y) return {0, block.y, block.z};
+    return {0, 0, block.z + 1};
+  }
+
+  // The loops over blocks and threads. A macro, because the compiler optimises each function that the kernel is inlined
+  // into before it inlines that one in turn: with a function for each loop, twice as long.
+  //
+  // Not to be inlined: `__restrict__` counts for parameters of a function only.
   //
   // No `#pragma GCC ivdep` here. That threads have no order allows it, but GCC 12
   // then also changes the order inside of a thread, where two pointers meet.
-  template <bool small>
-  static HAL_INLINE void loops(const hal_launch *launch, hal_worker *worker, unsigned long long first,
-                               unsigned long long last, A... arguments) {
-    const unsigned int bx = launch->block[0], by = launch->block[1], bz = launch->block[2];
-    const unsigned int gx = launch->grid[0], gy = launch->grid[1], gz = launch->grid[2];
-    if (bx - 1 >= 1024 || by - 1 >= 1024 || bz - 1 >= 1024) __builtin_unreachable();
-    unsigned int cx = (unsigned int)(first % gx), cy = (unsigned int)(first / gx % gy);
-    unsigned int cz = (unsigned int)(first / gx / gy);
-    for (unsigned long long i = first; i < last; i++) {
-      if (small) {
-        if (cx * (unsigned long long)bx + bx > 0x7fffffffu) __builtin_unreachable();
-        if (cx * bx > hal_few) __builtin_unreachable();
-      }
-      const unsigned int start = small ? cx * bx : 0;
-      const int end = (int)(start + bx);
-      for (unsigned int z = 0; z < bz; z++)
-        for (unsigned int y = 0; y < by; y++)
-          HAL_NOT_UNROLLED for (int index = (int)start; index < end; index++) {
-            const unsigned int x = (unsigned int)index - start;
-            const hal_thread_of<tell> thread{{x, y, z}, {cx, cy, cz}, {bx, by, bz}, {gx, gy, gz}, worker};
-            if constexpr (tell) hal_thread = thread;
-            F(thread, arguments...);
-          }
-      if (++cx == gx) {
-        cx = 0;
-        if (++cy == gy) {
-          cy = 0;
-          cz++;
-        }
-      }
-    }
+#define HAL_LOOPS(name, small, attributes)                                                                           \
+  __attribute__(attributes) static void name(                                                                        \
+      const hal_launch *launch, hal_worker *worker, unsigned long long first, unsigned long long last,               \
+      typename hal_restrict<A, (I < 64 && (alone >> I % 64 & 1))>::type... arguments) {                              \
+    const unsigned int *g = launch->grid;                                                                            \
+    const dim3 size = size_of(launch, small && in_a_row), grid{g[0], g[1], g[2]};                                    \
+    uint3 block = block_at(first, grid);                                                                             \
+    for (unsigned long long i = first; i < last; i++, block = behind(block, grid)) {                                 \
+      const unsigned int start = start_of<small>(block, size);                                                       \
+      if constexpr (way == hal_by_itself) {                                                                          \
+        F({{start, 0, 0}, block, size, grid, worker}, arguments...);                                                 \
+      } else {                                                                                                       \
+        const int end = (int)(start + size.x);                                                                       \
+        for (unsigned int z = 0; z < size.z; z++)                                                                    \
+          for (unsigned int y = 0; y < size.y; y++)                                                                  \
+            HAL_NOT_UNROLLED for (int index = (int)start; index < end; index++) {                                    \
+              const hal_thread_of<tell> thread{{(unsigned int)index - start, y, z}, block, size, grid, worker};      \
+              if constexpr (tell) hal_thread = thread;                                                               \
+              F(thread, arguments...);                                                                               \
+            }                                                                                                        \
+      }                                                                                                              \
+    }                                                                                                                \
   }
-
-  template <bool small>
-  static HAL_INLINE void blocks(const hal_launch *launch, hal_worker *worker, unsigned long long first,
-                                unsigned long long last, A... arguments) {
-    constexpr bool row = small && in_a_row;
-    const unsigned int *g = launch->grid;
-    const unsigned int b[3] = {launch->block[0], row ? 1 : launch->block[1], row ? 1 : launch->block[2]};
-    if (b[0] - 1 >= 1024 || b[1] - 1 >= 1024 || b[2] - 1 >= 1024) __builtin_unreachable();
-    for (unsigned long long i = first; i < last; i++) {
-      const uint3 block{(unsigned int)(i % g[0]), (unsigned int)(i / g[0] % g[1]), (unsigned int)(i / g[0] / g[1])};
-      if (small) {
-        if (block.x * (unsigned long long)b[0] + b[0] > 0x7fffffffu) __builtin_unreachable();
-        if (block.y * (unsigned long long)b[1] + b[1] > 0x7fffffffu) __builtin_unreachable();
-      }
-      // What the kernel's loops count from.
-      const uint3 start{small ? block.x * b[0] : 0, 0, 0};
-      F({start, block, {b[0], b[1], b[2]}, {g[0], g[1], g[2]}, worker}, arguments...);
-    }
-  }
-
-  template <bool small, class... P>
-  static HAL_INLINE void all(const hal_launch *launch, hal_worker *worker, unsigned long long first,
-                             unsigned long long last, P... arguments) {
-    if constexpr (way == hal_by_itself)
-      blocks<small>(launch, worker, first, last, arguments...);
-    else
-      loops<small>(launch, worker, first, last, arguments...);
-  }
-  // Not to be inlined: `__restrict__` counts for parameters of a function only.
-#define HAL_FAST(name, attributes)                                                                                   \
-  attributes static void name(const hal_launch *launch, hal_worker *worker, unsigned long long first,                \
-                              unsigned long long last,                                                               \
-                              typename hal_restrict<A, (I < 64 && (alone >> I % 64 & 1))>::type... arguments) {      \
-    all<true>(launch, worker, first, last, arguments...);                                                            \
-  }
-  template <unsigned... I> struct fast_of {
-    HAL_FAST(run, __attribute__((noinline)))
+  template <unsigned... I> struct of {
+    HAL_LOOPS(fast, true, (noinline))
     // GCC would make vectors of the rounds of a thread's own loop, with a lane for each round, and then none of the
     // vectors that the thread handles in it: a product of matrices takes six times as long.
-    HAL_FAST(run_with_vectors, __attribute__((noinline, optimize("no-tree-loop-vectorize"))))
+    HAL_LOOPS(fast_with_vectors, true, (noinline, optimize("no-tree-loop-vectorize")))
+    // For what hardly anybody launches: it is to take the compiler little time. (clang ignores the level. At -Og it runs
+    // twice as fast, and a kernel takes a twelfth longer to compile.)
+    HAL_LOOPS(any, false, (cold, noinline, optimize("O0")))
   };
-#undef HAL_FAST
+#undef HAL_LOOPS
   template <unsigned... I>
-  static HAL_INLINE void fast(const hal_launch *launch, hal_worker *worker, unsigned long long first,
-                              unsigned long long last, hal_indices<I...>) {
-    constexpr auto run = way == hal_each_with_vectors ? fast_of<I...>::run_with_vectors : fast_of<I...>::run;
-    run(launch, worker, first, last, argument<A>(launch, hal_parameters_of.offset[I])...);
-  }
-  // For what hardly anybody launches: it is to take the compiler little time. (clang ignores the level.)
-  template <unsigned... I>
-  __attribute__((cold, noinline, optimize("Og"))) static void any(const hal_launch *launch, hal_worker *worker,
-                                                                  unsigned long long first, unsigned long long last,
-                                                                  hal_indices<I...>) {
-    all<false>(launch, worker, first, last, argument<A>(launch, hal_parameters_of.offset[I])...);
+  static HAL_INLINE void run(bool is_small, const hal_launch *launch, hal_worker *worker, unsigned long long first,
+                             unsigned long long last, hal_indices<I...>) {
+    constexpr auto fast = way == hal_each_with_vectors ? of<I...>::fast_with_vectors : of<I...>::fast;
+    if (is_small)
+      fast(launch, worker, first, last, argument<A>(launch, hal_parameters_of.offset[I])...);
+    else
+      of<I...>::any(launch, worker, first, last, argument<A>(launch, hal_parameters_of.offset[I])...);
   }
 
   static void hal_run(const hal_launch *launch, hal_worker *worker, unsigned long long first, unsigned long long last) {
@@ -176,16 +157,14 @@ struct hal_kernel_of<way, flat, alone, F> {
     if constexpr (way == hal_side_by_side) {
       const unsigned int count = b[0] * b[1] * b[2];
       for (unsigned long long i = first; i < last; i++) {
-        frame f{launch, worker,
-                {(unsigned int)(i % g[0]), (unsigned int)(i / g[0] % g[1]), (unsigned int)(i / g[0] / g[1])}};
+        frame f{launch, worker, block_at(i, {g[0], g[1], g[2]})};
         worker->block = i;
         worker->run_threads(worker, count, entry, &f);
       }
-    } else if (g[0] * (unsigned long long)b[0] <= hal_few && g[1] * (unsigned long long)b[1] <= hal_few &&
-               (!in_a_row || b[1] * b[2] == 1)) {
-      fast(launch, worker, first, last, indices());
     } else {
-      any(launch, worker, first, last, indices());
+      const bool is_small = g[0] * (unsigned long long)b[0] <= hal_few && g[1] * (unsigned long long)b[1] <= hal_few &&
+                            (!in_a_row || b[1] * b[2] == 1);
+      run(is_small, launch, worker, first, last, indices());
     }
   }
 };

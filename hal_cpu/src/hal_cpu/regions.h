@@ -25,15 +25,6 @@ template <class T, class E> static HAL_INLINE hal_span hal_at(int size, E index)
 template <class T> struct hal_plain { typedef T type; };
 template <class T> struct hal_plain<const T> { typedef T type; };
 template <class T> struct hal_plain<T &> : hal_plain<T> {};
-// The compiler spends little time on what is rarely done.
-#ifdef __has_builtin
-#if __has_builtin(__builtin_expect_with_probability)
-#define HAL_RARELY(condition) __builtin_expect_with_probability(condition, 1, 0.0)
-#endif
-#endif
-#ifndef HAL_RARELY
-#define HAL_RARELY(condition) (condition)
-#endif
 // How many rounds of a loop in step a thread makes at once, and whether so many are left: `at` is below `bound`.
 enum { hal_turns = 8 };
 template <class T, class E> static HAL_INLINE bool hal_is_far(T at, E bound) {
@@ -72,9 +63,10 @@ static HAL_INLINE bool hal_leave(const unsigned char *left, short *lasts, int th
   }
   return is_left;
 }
-// `returns`: whether threads may return before the end.
-#define HAL_BLOCK_BEGIN(returns)                                                                    \
+// `returns`: whether threads may return before the end. `flat`: the kernel asks for no index but that in x.
+#define HAL_BLOCK_BEGIN(returns, flat)                                                              \
   const auto &hal_outer = hal_thread;                                                               \
+  constexpr bool hal_is_flat = flat && !hal_plain<decltype(hal_thread)>::type::hal_tells;           \
   const int hal_size_y = (int)hal_outer.hal_block_size.y;                                           \
   const int hal_size_z = (int)hal_outer.hal_block_size.z;                                           \
   const int hal_rows = hal_size_y * hal_size_z;                                                     \
@@ -86,10 +78,14 @@ static HAL_INLINE bool hal_leave(const unsigned char *left, short *lasts, int th
   unsigned char hal_left[returns ? hal_threads_at_most : 1];                                        \
   short hal_lasts[returns ? hal_threads_at_most : 1];                                               \
   if (returns) hal_begin(hal_left, hal_lasts, hal_threads, hal_size_x)
+// A block has a row at least, and these loops begin without a question: the compiler sees early where it is one.
 #define HAL_ROWS(span)                                                                              \
-  if (const hal_span hal_here = span; true)                                                         \
-    for (int hal_z = 0, hal_row = 0, hal_i0 = 0; hal_z < hal_size_z; hal_z++)                       \
-      for (int hal_y = 0; hal_y < hal_size_y; hal_y++, hal_row++, hal_i0 += hal_size_x)
+  {                                                                                                 \
+    const hal_span hal_here = span;                                                                 \
+    int hal_z = 0, hal_row = 0, hal_i0 = 0;                                                         \
+    do {                                                                                            \
+      int hal_y = 0;                                                                                \
+      do {
 #define HAL_ROW(returns)                                                                            \
   for (int hal_index = hal_first + hal_here.first,                                                  \
            hal_end = hal_first + (returns ? hal_least(hal_here.last, hal_lasts[hal_row]) : hal_here.last); \
@@ -113,7 +109,13 @@ static HAL_INLINE bool hal_leave(const unsigned char *left, short *lasts, int th
 #define HAL_FEW_UNROLLED _Pragma("GCC unroll 4")
 #endif
 #define HAL_LEVEL_BEGIN(returns, span) HAL_ROWS(span) HAL_FEW_UNROLLED HAL_ROW(returns)
-#define HAL_REGION_END }
+#define HAL_REGION_END                                                                              \
+        }                                                                                           \
+        hal_row++;                                                                                  \
+        hal_i0 += hal_size_x;                                                                       \
+      } while (hal_is_flat ? hal_row < hal_rows : ++hal_y < hal_size_y);                            \
+    } while (!hal_is_flat && ++hal_z < hal_size_z);                                                 \
+  }
 // Behind a region from which threads may return. What all threads have in common goes on for those that are left.
 #define HAL_REGION_RETURNED \
   if (hal_some_left && !hal_leave(hal_left, hal_lasts, hal_threads, hal_size_x, &hal_has_gaps)) return;
