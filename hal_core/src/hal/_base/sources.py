@@ -1,4 +1,4 @@
-"""The checksum of the C extension's sources; `hatch_build.py` runs this file by itself, without hal."""
+"""The checksum of the C extension's sources; `hatch_build.py` runs this file without hal."""
 
 from __future__ import annotations
 
