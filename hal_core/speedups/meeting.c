@@ -518,6 +518,21 @@ static PyObject *meeting_end(PyObject *object, PyObject *unused) {
   return PyBool_FromLong(atomic_load(&self->moves));
 }
 
+/* settle(): once it has ended, return whether the library is done with all messages. */
+static PyObject *meeting_settle(PyObject *object, PyObject *unused) {
+  struct meeting *self = (struct meeting *)object;
+  int is_done = 0, status = atomic_load(&self->status);
+  (void)unused;
+  if (atomic_load(&self->inside) || status) Py_RETURN_FALSE;
+  Py_BEGIN_ALLOW_THREADS
+  status = self->test_all((uintptr_t)self->posted, word(self->requests), word(&is_done), word(self->statuses), 0, 0, 0);
+  Py_END_ALLOW_THREADS
+  if (!note(self, status) || !is_done) Py_RETURN_FALSE;
+  self->posted = self->receiving = 0;
+  self->is_left = false;
+  Py_RETURN_TRUE;
+}
+
 static PyMethodDef methods[] = {
     {"end", meeting_end, METH_NOARGS, PyDoc_STR("Let the streams go on.")},
     {"go_on", meeting_go_on, METH_NOARGS, PyDoc_STR("Let an operation begin that others have told of something.")},
@@ -526,6 +541,7 @@ static PyMethodDef methods[] = {
     {"plan", meeting_plan, METH_VARARGS, PyDoc_STR("Return the address of an operation's plan.")},
     {"records", meeting_records, METH_NOARGS, PyDoc_STR("Return the last headers of this rank.")},
     {"run", meeting_run, METH_VARARGS, PyDoc_STR("Run an operation on this thread.")},
+    {"settle", meeting_settle, METH_NOARGS, PyDoc_STR("Return whether the library is done with all messages.")},
     {"state", meeting_state, METH_NOARGS, PyDoc_STR("Return how far it is.")},
     {"stop", meeting_stop, METH_NOARGS, PyDoc_STR("Take back what would come.")},
     {NULL, NULL, 0, NULL},

@@ -16,6 +16,7 @@ import numpy as np
 
 import hal
 import hal.collectives
+import hal_mpi.group
 from hal.errors import ClosedError, CollectiveError, HalError, RendezvousError
 from hal_mpi import _mpi
 
@@ -486,6 +487,42 @@ def many(group):
         each.close()
     groups = [group.split(0) for _ in range(10)]
     return {"text": str(error), **seen(reduce(groups[-1]))}
+
+
+def broken(group, rounds=9):
+    """Groups fail in all ways in which every rank lives, and all ranks close them."""
+    hal_mpi.group._ANSWERS = LIMIT  # a call that is slow on a busy machine is not given up
+    world, free, made = _mpi.MPI.COMM_WORLD, _mpi.Communicator.free, {}
+    _mpi.Communicator.free = lambda comm: (free(comm), made.pop(comm, None))
+    errors = set()
+    for number in range(rounds):
+        other = group.split(0)
+        made[other._native._comm] = None
+        seen(reduce(other))
+        count = 100_000 if number % 2 else 8  # a large one moves by itself
+        if number % 3 == 0:
+            found = seen(reduce(other, count + other.rank))
+        elif number % 3 == 1:
+            gate = hal.create_semaphore()
+            found = reduce(other, count, wait=gate.at(1) if other.rank == 0 else ())
+            if other.rank == 0:
+                gate.fail(hal.errors.OperationError("broken on purpose"))
+            found = seen(found)
+        else:
+            kind = "send" if other.rank == 0 else "receive"
+            buffer = other.device.upload(np.ones(count + other.rank))
+            message = getattr(other.device.queue, kind)(buffer, group=other, peer=1 - other.rank)
+            while other.error is None:
+                time.sleep(0)
+            found = seen(message)
+        errors.add(found["error"])
+        while other.error is None:
+            time.sleep(0)
+        other.close()
+    end = time.monotonic() + LIMIT
+    while world.allreduce(len(made)) and world.bcast(time.monotonic() < end):
+        group.split(0).close()
+    return {"left": len(made), "errors": sorted(map(str, errors)), **seen(reduce(group))}
 
 
 def wait(group):

@@ -289,6 +289,14 @@ def test_groups_that_all_ranks_have_closed_leave_no_communicator_g4():
         assert each["error"] is None
 
 
+def test_failed_groups_that_all_ranks_have_closed_leave_no_communicator_g4():
+    """What they have left in MPI is taken, and exchanges that some have begun are completed."""
+    for each in fail("broken", 2).values():
+        assert each["left"] == 0
+        assert each["errors"] != ["None"]
+        assert each["error"] is None
+
+
 def test_who_closes_its_group_is_not_waited_for_over_mpi_g3():
     found = fail("close", 2)
     assert found[1]["error"] == "CollectiveError"

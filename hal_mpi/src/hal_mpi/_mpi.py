@@ -144,7 +144,6 @@ def wait(request: Request, is_broken: Callable[[], bool]) -> None:
     begin: float | None = None
     while not request.Test():
         if is_broken():
-            keep(request)
             message = "the group is broken"
             raise OperationError(message)
         now = time.monotonic()
@@ -166,7 +165,8 @@ class Communicator:
         except own(MPI.Exception) as error:
             message = (
                 f"MPI makes no communicator for {name}; it may have 2,000, one for each group: "
-                "close groups on all ranks (one that has failed keeps its own to the end)"
+                "close groups on all ranks, also those that have failed (one of which a rank has "
+                "ended or hangs keeps its own until the processes end)"
             )
             raise OperationError(message) from error
         if not made:
@@ -178,13 +178,20 @@ class Communicator:
         self.rank: int = self.comm.Get_rank()
         self.size: int = self.comm.Get_size()
 
-    def free(self) -> None:
-        """Free it, once all ranks have closed the group, unless a message is left.
+    def take_rest(self) -> list[Request]:
+        """Begin to receive the messages that are left: who gets its number next would.
 
-        Who gets its number next would receive that.
+        Without waiting for them: the sender of a large one may be busy.
         """
-        if not self.comm.Iprobe(MPI.ANY_SOURCE, MPI.ANY_TAG):
-            self.comm.Free()
+        status, taken = MPI.Status(), []
+        while self.comm.Iprobe(MPI.ANY_SOURCE, MPI.ANY_TAG, status):
+            data = bytearray(status.Get_count(MPI.BYTE))
+            taken.append(self.comm.Irecv(data, status.Get_source(), status.Get_tag()))
+        return taken
+
+    def free(self) -> None:
+        """Free it, once all ranks have closed the group and no message is left."""
+        self.comm.Free()
 
     # Data. The calls of all ranks block, without the interpreter lock: the algorithms behind them
     # are several times as fast as those that go on while somebody asks.
@@ -268,9 +275,9 @@ class Communicator:
         return _take(self.comm, _TELLING)
 
 
-def are_sent(told: Sequence[tuple[Request, bytes]]) -> bool:
-    """Return whether messages are on their way, and their memory is not needed."""
-    return bool(MPI.Request.Testall([request for request, _ in told]))
+def are_done(requests: Sequence[Request]) -> bool:
+    """Return whether MPI has done what was asked for, and needs its memory no more."""
+    return bool(MPI.Request.Testall(requests))
 
 
 def meet(

@@ -66,6 +66,7 @@ def join(request: Join) -> MpiGroup:
         raise RendezvousError(message)
     ranks, name = range(place.size), request.name
     left = max(deadline - time.monotonic(), 0.0)
+    _free()
     # All ranks run their operations on streams, or none does.
     said = _mpi.meet(world, ranks, name, request.meet is not None, left)
     meet = request.meet if all(said.values()) else None
@@ -98,9 +99,20 @@ class MpiGroup(NativeGroup):
         # Who hears. No lock: a Ctrl-C between its `acquire` and the `try` would leave it taken.
         self._hearing: dict[str, object] = {}
         self._heard = 0.0  # when it last looked for messages
-        self._unended: object = None  # what MPI may use for the operations of the thread
+        # What MPI may use for the operations of the thread: till the end of the group, if one fails
+        self._unended: list[tuple[object, list[_mpi.Request], list[_mpi.Request]]] = []
         self._told: list[tuple[_mpi.Request, bytes]] = []  # messages that may be on their way
+        # Exchanges of headers that are not known to be over
+        self._exchanges: list[tuple[_mpi.Request, np.ndarray[Any, Any]]] = []
+        self._exchanged = 0
+        self._moved = 0  # blocking calls of MPI's for data
+        self._is_unsure = False  # MPI has failed or hangs: nobody knows what it still does
+        self._calls: dict[object, None] = {}  # those of `_apart` that have not returned
         self._closed: dict[int, int] = {}  # the collectives of ranks that have closed the group
+        # The exchanges of headers and the calls for data of all ranks that have closed it, or None
+        # if MPI may still use the communicator there
+        self._ends: dict[int, list[int] | None] = {}
+        self._rest: list[_mpi.Request] = []  # messages that came to nobody
         self._noting = threading.RLock()  # a signal handler may ask for the group's error
 
     @property
@@ -152,6 +164,7 @@ class MpiGroup(NativeGroup):
             except Exception as raised:  # noqa: BLE001 - it fails the operation
                 error = self._failure or raised
                 if not isinstance(error, HalError):
+                    self._is_unsure = True
                     error = OperationError(f"{work[0].step} of {self._name}: MPI said: {raised}")
                     error.__cause__ = raised
             self._is_waiting = False
@@ -173,7 +186,7 @@ class MpiGroup(NativeGroup):
         sent: list[_mpi.Request] = []
         received: list[_mpi.Request] = []
         heads: list[tuple[Collective, _mpi.Request, np.ndarray[Any, Any]]] = []
-        self._unended = work, sent, received  # for good if it fails: MPI may use what they keep
+        self._unended.append((work, sent, received))
         try:
             for each in work:
                 step = each.step
@@ -198,7 +211,7 @@ class MpiGroup(NativeGroup):
         except BaseException:
             _mpi.take_back(received)
             raise
-        self._unended = None
+        self._unended.pop()
 
     def _receive(
         self,
@@ -228,6 +241,7 @@ class MpiGroup(NativeGroup):
         is_done = streams is not None and streams.take(step, work.dtype)
         if is_done or not step.elements or work.dtype is None:
             return
+        self._moved += 1
         if step.op:
             self._reduce(work)
         else:
@@ -239,8 +253,9 @@ class MpiGroup(NativeGroup):
         self._records[self.rank].append(str(step))
         if not self._peers:
             return
-        request, every = self._comm.headers(str(step).encode())
+        request, every = self._exchange(str(step).encode())
         self._wait(request)
+        self._exchanges.clear()
         # A rank that comes late must hear first that the group is broken.
         while not self._hear() and not self._is_over:
             time.sleep(0)
@@ -251,6 +266,11 @@ class MpiGroup(NativeGroup):
             self._records[rank].append(said[rank])
         if len(set(said.values())) > 1:
             raise self._fail(mismatch(self._name, said, self._all_records()))
+
+    def _exchange(self, header: bytes) -> tuple[_mpi.Request, np.ndarray[Any, Any]]:
+        self._exchanged += 1
+        self._exchanges.append(self._comm.headers(header))
+        return self._exchanges[-1]
 
     def _reduce(self, work: Collective) -> None:
         step, dtype, source, target = work.step, work.dtype, work.source, work.target
@@ -392,6 +412,7 @@ class MpiGroup(NativeGroup):
             self._was_told = self._was_told or self._failure is None
             self._fail(made(message["text"], ranks=message["ranks"], records=records))
         elif kind == "closed":
+            self._ends[sender] = message["end"]
             self._closed[sender] = message["begun"]
 
     def _tell(self, peers: Sequence[int], message: dict[str, Any]) -> None:
@@ -399,8 +420,15 @@ class MpiGroup(NativeGroup):
 
     def _apart(self, function: Callable[..., object], *arguments: object) -> None:
         """Call a function that uses MPI after a failure, which may hang if a process is gone."""
+        mine = object()
+        self._calls[mine] = None
+
+        def call() -> None:
+            function(*arguments)
+            del self._calls[mine]
+
         with dropped(Exception):  # the others find out at their time-out
-            _mpi.apart(function, 2 * _ANSWERS, *arguments)
+            _mpi.apart(call, 2 * _ANSWERS)
 
     def report(self) -> tuple[tuple[int, ...], Mapping[int, tuple[str, ...]]]:
         """Ask all where they are, and wait for the answers of those that are in an operation."""
@@ -443,7 +471,7 @@ class MpiGroup(NativeGroup):
         if isinstance(error, CollectiveError) and not self._was_told:
             self._apart(self._tell, self._peers, _message_of(error))
         self._is_over = True
-        _mpi.keep(self)
+        _kept[self] = None
 
     # Other groups, and the end
 
@@ -462,52 +490,112 @@ class MpiGroup(NativeGroup):
 
     def _part(self, ranks: tuple[int, ...], name: str, deadline: float) -> NativeGroup:
         _free()
-        return MpiGroup(_mpi.Communicator(self._comm.comm, ranks, name, deadline), name, self._meet)
+        was_unsure, self._is_unsure = self._is_unsure, True  # for good, if MPI is given up
+        comm = _mpi.Communicator(self._comm.comm, ranks, name, deadline)
+        self._is_unsure = was_unsure
+        return MpiGroup(comm, name, self._meet)
 
     def close(self, timeout: float) -> None:
         self._jobs.put(None)
-        if self._is_over:
-            return  # what was abandoned may still use the communicators
-        if not self._is_leaving:
-            self._is_leaving = True  # told once: more might meet another group's communicator
-            self._note()
-            self._tell(self._peers, {"kind": "closed", "begun": self._begun})
-        thread = self._thread
-        if thread is not None:
-            thread.join(min(timeout, 1.0))
-        is_idle = thread is None or not thread.is_alive()
-        self._is_over = True
-        if is_idle:
-            _leaving[self] = None
-        else:
-            _mpi.keep(self)
+        if self.rank not in self._ends:
+            thread = self._thread
+            if thread is not None:
+                thread.join(min(timeout, 2 * _ANSWERS))
+            is_idle = thread is None or not thread.is_alive()
+            deadline = time.monotonic() + min(timeout, 2 * _ANSWERS)
+            while self._calls and time.monotonic() < deadline:
+                time.sleep(_BUSY)  # another thread tells the others of the failure
+            is_sure = is_idle and not self._is_unsure and not self._calls
+            end = [self._exchanged, self._moved] if is_sure else None
+            if not self._is_leaving:
+                self._is_leaving = True  # told once: more might meet another group's communicator
+                self._note()
+                message = {"kind": "closed", "begun": self._begun, "end": end}
+                if self._is_over:
+                    self._apart(self._tell, self._peers, message)
+                else:
+                    self._tell(self._peers, message)
+            self._is_over = True
+            _kept[self] = _leaving[self] = None
+            self._ends[self.rank] = end
         _free()
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether it is broken: a process of its ranks may be gone."""
+        return self._failure is not None
 
     def free(self) -> bool:
         """Free what it has if all ranks have closed it; return whether nothing is left to do."""
         if not self._hear():
             return False
-        if self._failure is not None:
-            _mpi.keep(self)
-            return True
-        if len(self._closed) < len(self._peers) or not _mpi.are_sent(self._told):
+        if len(self._ends) < self.size or self._calls:
             return False
-        mine = object()
-        if self._hearing.setdefault("", mine) is not mine:
-            return False  # a signal handler frees it, or has done so
-        self._comm.free()  # and nobody hears from now on
-        return True
+        ends = [end for end in self._ends.values() if end is not None]
+        if len(ends) < self.size or len({moved for _, moved in ends}) > 1:
+            return True  # a call of MPI's hangs on a rank, or what it has sent comes to nobody
+        mine, most, is_quiet = object(), max(exchanged for exchanged, _ in ends), False
+        try:
+            # Else a signal handler frees it, or has done so.
+            is_quiet = self._hearing.setdefault("", mine) is mine and self._is_quiet(most)
+            if is_quiet:
+                self._comm.free()  # and nobody hears from now on
+                _kept.pop(self, None)
+        finally:
+            if not is_quiet and self._hearing.get("") is mine:
+                self._hearing.clear()
+        return is_quiet
+
+    def _is_quiet(self, exchanged: int) -> bool:
+        """Return whether nothing is left in MPI of a group that all ranks have closed.
+
+        After a failure that are messages to ranks that have given up, and exchanges of headers
+        that some ranks have begun: the others come to them, too. No rank waits for that.
+        """
+        while self._exchanged < exchanged:
+            self._exchange(b"")
+        for _, sent, received in self._unended:
+            self._rest += sent + received
+        self._unended.clear()
+        self._rest += self._comm.take_rest()
+        requests = [request for request, _ in (*self._told, *self._exchanges)]
+        is_settled = self._streams is None or self._streams.meeting.settle()
+        return is_settled and _mpi.are_done([*requests, *self._rest])
 
 
 _leaving: Final[dict[MpiGroup, None]] = {}
 """Groups that are closed here, and maybe not on all ranks."""
-_mpi.keep(_leaving)
+_kept: Final[dict[MpiGroup, None]] = {}
+"""Groups whose memory MPI may use."""
+_mpi.keep((_leaving, _kept))
 
 
 def _free() -> None:
     """Free the groups that all ranks have closed: no rank waits for that, or it might hang."""
-    for group in list(_leaving):
-        if group.free():
+    groups = list(_leaving)
+    broken = [group for group in groups if group.has_failed]
+    _free_some([group for group in groups if not group.has_failed])
+    if broken and not _freeing:
+        _mpi.apart(_free_broken, 2 * _ANSWERS, broken)
+
+
+_freeing: Final[dict[str, object]] = {}
+"""Who frees groups that have failed: for good, if a process is gone and MPI hangs."""
+
+
+def _free_broken(groups: Sequence[MpiGroup]) -> None:
+    mine = object()
+    if _freeing.setdefault("", mine) is mine:
+        _free_some(groups)
+        _freeing.clear()
+
+
+def _free_some(groups: Sequence[MpiGroup]) -> None:
+    for group in groups:
+        is_done = True  # also if MPI has failed: the group keeps its communicator then
+        with dropped(Exception):
+            is_done = group.free()
+        if is_done:
             _leaving.pop(group, None)
 
 
