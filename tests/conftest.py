@@ -203,3 +203,10 @@ def pytest_terminal_summary(terminalreporter, config):
     if added and config.option.markexpr == "not check":
         kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(added.items()))
         terminalreporter.write_line(f"make check adds {added.total()} tests: {kinds}")
+
+
+@pytest.fixture
+def plain_terminal(monkeypatch):
+    """Keep out of the environment what makes texts colored or wide."""
+    for name in ("FORCE_COLOR", "GITHUB_ACTIONS", "PY_COLORS", "TERMINAL_WIDTH"):
+        monkeypatch.delenv(name, raising=False)

@@ -32,10 +32,8 @@ NAMES = [
 
 
 @pytest.fixture(autouse=True)
-def _small_and_plain(monkeypatch):
+def _small(monkeypatch, plain_terminal):
     monkeypatch.setattr(measure_module, "_LARGEST", 1 << 20)
-    for name in ("FORCE_COLOR", "GITHUB_ACTIONS", "PY_COLORS", "TERMINAL_WIDTH"):
-        monkeypatch.delenv(name, raising=False)
 
 
 def test_the_table(capsys):

@@ -24,10 +24,7 @@ COMMANDS = ("bench", "conformance", "demo", "devices", "doctor")
 TIME_LIMIT = 300
 
 
-@pytest.fixture(autouse=True)
-def _plain_terminal(monkeypatch):
-    for name in ("FORCE_COLOR", "GITHUB_ACTIONS", "PY_COLORS", "TERMINAL_WIDTH"):
-        monkeypatch.delenv(name, raising=False)
+pytestmark = pytest.mark.usefixtures("plain_terminal")
 
 
 def hal_process(code: str) -> subprocess.CompletedProcess[str]:

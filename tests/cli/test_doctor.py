@@ -13,11 +13,7 @@ from hal._cli import device_checks
 from hal._cli.app import run
 from hal.native import DeviceInfo
 
-
-@pytest.fixture(autouse=True)
-def _plain_terminal(monkeypatch):
-    for name in ("FORCE_COLOR", "GITHUB_ACTIONS", "PY_COLORS", "TERMINAL_WIDTH"):
-        monkeypatch.delenv(name, raising=False)
+pytestmark = pytest.mark.usefixtures("plain_terminal")
 
 
 def outcomes(spec="cpu"):

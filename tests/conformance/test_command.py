@@ -15,11 +15,7 @@ from hal._base import speedups
 from hal._cli.app import run
 from hal_conformance.report import Result, RunRecord, build_report, write_report
 
-
-@pytest.fixture(autouse=True)
-def _plain_terminal(monkeypatch):
-    for name in ("FORCE_COLOR", "GITHUB_ACTIONS", "PY_COLORS", "TERMINAL_WIDTH"):
-        monkeypatch.delenv(name, raising=False)
+pytestmark = pytest.mark.usefixtures("plain_terminal")
 
 
 @pytest.fixture(autouse=True)

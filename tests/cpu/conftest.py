@@ -9,6 +9,7 @@ import pytest
 from child_processes import run_command
 from native_graphs import Graphs
 
+import hal
 from hal._base.sync import Doorbell
 from hal._programs.scanner import scan
 from hal._programs.type_table import type_table
@@ -168,6 +169,13 @@ def other_lab(driver):
     lab = Lab(driver, threads="1")
     yield lab
     lab.close()
+
+
+@pytest.fixture(scope="module")
+def device():
+    """The device of the core, for all tests of a module."""
+    with hal.create_device("cpu") as device:
+        yield device
 
 
 @pytest.fixture

@@ -93,12 +93,6 @@ __global__ void HAL_BLOCK(1) given(half x, __nv_bfloat16 y, unsigned short *a) {
 
 
 @pytest.fixture(scope="module")
-def device():
-    with hal.create_device("cpu") as device:
-        yield device
-
-
-@pytest.fixture(scope="module")
 def program(device):
     return device.compile(SOURCE)
 

@@ -36,12 +36,6 @@ FAULTS = {
 
 
 @pytest.fixture(scope="module")
-def device():
-    with hal.create_device("cpu") as device:
-        yield device
-
-
-@pytest.fixture(scope="module")
 def places(device):
     return device.compile(PLACES, filename="k.cu")
 

@@ -55,15 +55,6 @@ def test_the_table_says_what_an_error_means(native, code, kind):
     assert "hipSomething failed with hipError" in str(error)
 
 
-def test_a_call_raises_with_the_native_name(device, simulator):
-    simulator.fail("hipMalloc", 1, 719)
-    with pytest.raises(
-        DeviceLostError, match="hipMalloc failed with hipErrorLaunchFailure"
-    ) as caught:
-        device.allocate(256, MemoryType.DEVICE)
-    assert caught.value.native_code == 719
-
-
 def test_the_last_error_is_taken_back(device, native, image):
     module = device.load_module(image)
     for failing in (
