@@ -45,8 +45,6 @@ _FAMILY: Final = {
     "gcc": (
         "-fno-gnu-unique",
         "-fno-semantic-interposition",
-        # They take a twentieth of the time to compile, and bring the loops over threads nothing.
-        "-fno-thread-jumps",
         "-Wl,--as-needed",
         "-lm",
     ),

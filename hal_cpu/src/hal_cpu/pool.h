@@ -215,13 +215,17 @@ static bool range_open(struct job *job) {
   return atomic_load_explicit(&range->next, memory_order_relaxed) < range->total;
 }
 
+/* Run the next piece; false if none is left. */
+static bool run_piece(struct range *range, struct thread_state *state) {
+  uint64_t first = atomic_fetch_add_explicit(&range->next, range->piece, memory_order_relaxed);
+  if (first >= range->total) return false;
+  uint64_t last = range->total - first < range->piece ? range->total : first + range->piece;
+  range->run(range->context, state, first, last);
+  return true;
+}
+
 static void range_work(struct job *job, struct thread_state *state) {
-  struct range *range = (struct range *)job;
-  for (;;) {
-    uint64_t first = atomic_fetch_add_explicit(&range->next, range->piece, memory_order_relaxed);
-    if (first >= range->total) return;
-    uint64_t last = range->total - first < range->piece ? range->total : first + range->piece;
-    range->run(range->context, state, first, last);
+  while (run_piece((struct range *)job, state)) {
   }
 }
 
@@ -238,7 +242,11 @@ static void share(struct range *range, uint32_t threads, struct thread_state *st
   /* Work for every processor, on one less because a thread polls there. That it yields between two looks is no help:
    * the system sees as many threads as processors have, and leaves a helper behind the worker on the worker's. */
   bool is_wide = limit + 1 >= (uint32_t)processors && range->nanoseconds > (double)WAKE_NS * limit * (limit + 1);
-  if (is_wide) atomic_fetch_add(&pool.wide, 1);
+  if (is_wide) {
+    /* What polls sleeps by the end of a piece: only then a helper that wakes finds a processor free. */
+    atomic_fetch_add(&pool.wide, 1);
+    run_piece(range, state);
+  }
   offer(&range->job);
   call_helpers(limit);
   range_work(&range->job, state);
