@@ -203,7 +203,7 @@ bool prepare_run(PyObject *operation, struct run *self) {
   PyObject *function = get(operation, Operation__function), *arguments = get(operation, Operation__arguments);
   if (Py_TYPE(function) == engine.StreamReplay) {
     PyObject *playback = get(function, StreamReplay__playback), *nodes = get(playback, Playback__plain);
-    if (!PyList_CheckExact(nodes)) return true; /* Python's */
+    if (!PyList_CheckExact(nodes) || PyTuple_GET_SIZE(get(function, StreamReplay_visits))) return true; /* Python's */
     self->nodes = Py_NewRef(nodes);
     self->count = PyList_GET_SIZE(nodes);
     self->rest = PyTuple_Pack(2, playback, engine.zero);
