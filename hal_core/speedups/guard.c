@@ -173,7 +173,7 @@ enum answer call_for_sure(PyObject *function, PyObject *first, PyObject *second,
 }
 
 enum answer leave_to_python(PyObject *step, PyObject *first, PyObject *second) {
-  return call_for_sure(engine.act, step, first, second ? second : Py_None);
+  return call_for_sure(engine.act_or_put_off, step, first, second ? second : Py_None);
 }
 
 void drop_all(struct drops *drops) {

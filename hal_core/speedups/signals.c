@@ -180,7 +180,7 @@ static enum answer release_all(struct releases *self, enum answer answer) {
     /* It may have added others, which are behind it. */
     PyObject *timeline = self->all[last].timeline, *value = PyLong_FromLongLong(self->all[last].value);
     self->all[last] = self->all[--self->count];
-    PyObject *how = rest == engine.release_some ? engine.put_last : engine.act;
+    PyObject *how = rest == engine.release_some ? engine.put_last : engine.act_or_put_off;
     if (rest) answer = call_for_sure(how, rest, timeline, value);
     Py_DECREF(timeline);
     Py_XDECREF(value);

@@ -56,7 +56,7 @@ bool has_keywords(PyTypeObject *type, PyObject *keywords);
 /* The objects that `install` is given besides classes, and the numbers. */
 #define PARTS(X)                                                                                            \
   X(lock)                                         /* the timeline lock */                                   \
-  X(act) X(put_last) X(resume)                    /* call a step's function, at once or later; one of these */ \
+  X(act) X(act_or_put_off) X(put_last) X(resume)  /* call a step's function, at once or later; one of these */ \
   X(complete_issue)                               /* records the missing event, and publishes */            \
   X(take_back)                                    /* takes back a claim */                                  \
   X(go_on)                                        /* makes the rest of a recording's calls */               \

@@ -8,6 +8,7 @@ import pytest
 from shortcut_harness import SOURCE, Calls, main, warm
 
 import hal
+from hal._engine import progress
 from hal.errors import (
     CancelledError,
     DeadlineExceededError,
@@ -89,6 +90,15 @@ def case_recordings_stand_in_line_and_are_issued_in_c_q1(device):
         last.wait(30)
         assert (other.numpy()[0], buffer.numpy()[0]) == (7, 8)
         queue.fill(other, 0).wait()
+
+
+def case_what_a_handler_signals_in_c_is_released_by_python_o3(device):
+    """In the middle of a call of its thread: C finds no event, and Python's step is put off."""
+    buffer, go = device.allocate(256), hal.create_semaphore()
+    filled = device.queue.fill(buffer, 5, wait=go.at(1))
+    progress.act(lambda *_: go.signal(1), None, None)
+    filled.wait(30)
+    assert buffer.numpy().tolist() == [5] * 256
 
 
 def case_what_stands_in_line_keeps_its_arguments_q5(device):

@@ -109,7 +109,8 @@ def install() -> None:
     )
     functions = (
         *(complete_issue, harvest_some, issue_ready, release_again, release_some, take_back, want),
-        *(progress.act, progress.resume, progress.put_last, waiting.leave, waiting.wait_all),
+        *(progress.act, progress.act_or_put_off, progress.resume, progress.put_last),
+        *(waiting.leave, waiting.wait_all),
         *(go_on, prepare, sleep),
     )
     parts = {
