@@ -180,42 +180,14 @@ static enum answer launch_one(const struct execution *self, PyObject *rebinder, 
   return answer;
 }
 
-/* Make the calls of a recording's launches and fills. */
-static enum answer launch_all(const struct execution *self, PyObject *nodes, PyObject **result) {
-  Py_ssize_t count = PyList_GET_SIZE(nodes), made = 0, read = 0;
-  struct native_call call = {.kind = CALL_NODES, .playback = self->playback}, *all = PyMem_Malloc((size_t)count * sizeof *all);
-  enum answer answer = NOT_MINE;
-  while (all && read < count && read_node(PyList_GET_ITEM(nodes, read), &all[read])) read++;
-  call.nodes.all = all;
-  call.nodes.count = count;
-  call.nodes.made = &made;
-  call.nodes.rest = PyTuple_Pack(2, self->playback, engine.zero);
-  if (read == count && call.nodes.rest)
-    answer = submit(self->queue, names_of.execute, &call, self->playback, self->order, result);
-  if (answer == NOT_MINE) PyErr_Clear();
-  Py_XDECREF(call.nodes.rest);
-  PyMem_Free(all);
-  return answer;
-}
-
-bool prepare_run(PyObject *operation, struct run *self) {
-  memset(self, 0, sizeof *self);
-  PyObject *function = get(operation, Operation__function), *arguments = get(operation, Operation__arguments);
-  if (Py_TYPE(function) == engine.StreamReplay) {
-    PyObject *playback = get(function, StreamReplay__playback), *nodes = get(playback, Playback__plain);
-    if (!PyList_CheckExact(nodes) || PyTuple_GET_SIZE(get(function, StreamReplay_visits))) return true; /* Python's */
-    self->nodes = Py_NewRef(nodes);
-    self->count = PyList_GET_SIZE(nodes);
-    self->rest = PyTuple_Pack(2, playback, engine.zero);
-    self->all = PyMem_Malloc((size_t)self->count * sizeof *self->all);
-    return self->rest && self->all;
-  }
-  if (!PyMethod_Check(function) || PyMethod_GET_FUNCTION(function) != engine.launch_graph) return true;
-  enum { LOWERING, TABLE, LEASE };
-  if (PyTuple_GET_ITEM(arguments, TABLE) != engine.empty) return true; /* its slots are bound by Python */
-  self->pool = Py_NewRef(get(PyMethod_GET_SELF(function), Playback__pool));
-  self->lease = Py_NewRef(PyTuple_GET_ITEM(arguments, LEASE));
-  return (self->reference = PyWeakref_NewRef(self->lease, NULL));
+/* A recording's launches and fills. One is what most replayed recordings have, and takes no array. */
+static bool prepare_nodes(struct run *self, PyObject *playback, PyObject *nodes) {
+  self->nodes = Py_NewRef(nodes);
+  self->count = PyList_GET_SIZE(nodes);
+  if (self->count == 1) return true;
+  self->rest = PyTuple_Pack(2, playback, engine.zero);
+  self->all = PyMem_Malloc((size_t)self->count * sizeof *self->all);
+  return self->rest && self->all;
 }
 
 static bool read_nodes(struct run *self, struct native_call *call) {
@@ -230,6 +202,42 @@ static bool read_nodes(struct run *self, struct native_call *call) {
   return true;
 }
 
+void drop_run(struct run *self) {
+  Py_XDECREF(self->nodes);
+  Py_XDECREF(self->rest);
+  Py_XDECREF(self->pool);
+  Py_XDECREF(self->lease);
+  Py_XDECREF(self->reference);
+  PyMem_Free(self->all);
+}
+
+static enum answer launch_nodes(const struct execution *self, PyObject *nodes, PyObject **result) {
+  struct run run = {NULL};
+  struct native_call call = {.playback = self->playback};
+  enum answer answer = NOT_MINE;
+  if (prepare_nodes(&run, self->playback, nodes) && read_nodes(&run, &call))
+    answer = submit(self->queue, names_of.execute, &call, self->playback, self->order, result);
+  if (answer == NOT_MINE) PyErr_Clear();
+  drop_run(&run);
+  return answer;
+}
+
+bool prepare_run(PyObject *operation, struct run *self) {
+  memset(self, 0, sizeof *self);
+  PyObject *function = get(operation, Operation__function), *arguments = get(operation, Operation__arguments);
+  if (Py_TYPE(function) == engine.StreamReplay) {
+    PyObject *playback = get(function, StreamReplay__playback), *nodes = get(playback, Playback__plain);
+    if (!PyList_CheckExact(nodes) || PyTuple_GET_SIZE(get(function, StreamReplay_visits))) return true; /* Python's */
+    return prepare_nodes(self, playback, nodes);
+  }
+  if (!PyMethod_Check(function) || PyMethod_GET_FUNCTION(function) != engine.launch_graph) return true;
+  enum { LOWERING, TABLE, LEASE };
+  if (PyTuple_GET_ITEM(arguments, TABLE) != engine.empty) return true; /* its slots are bound by Python */
+  self->pool = Py_NewRef(get(PyMethod_GET_SELF(function), Playback__pool));
+  self->lease = Py_NewRef(PyTuple_GET_ITEM(arguments, LEASE));
+  return (self->reference = PyWeakref_NewRef(self->lease, NULL));
+}
+
 bool read_run(PyObject *queue, struct run *self, struct native_call *call) {
   if (self->nodes) return read_nodes(self, call);
   PyObject *instance = self->pool ? instance_of(self->pool, get(queue, StreamQueue__stream)) : NULL;
@@ -240,15 +248,6 @@ bool read_run(PyObject *queue, struct run *self, struct native_call *call) {
   call->kind = CALL_GRAPH;
   call->graph = (void *)(uintptr_t)PyLong_AsUnsignedLongLong(get(get(instance, Instance_graph), Handle_handle));
   return true;
-}
-
-void drop_run(struct run *self) {
-  Py_XDECREF(self->nodes);
-  Py_XDECREF(self->rest);
-  Py_XDECREF(self->pool);
-  Py_XDECREF(self->lease);
-  Py_XDECREF(self->reference);
-  PyMem_Free(self->all);
 }
 
 enum answer execute(PyObject *queue, PyObject *commands, PyObject *given, const struct order *order,
@@ -266,17 +265,12 @@ enum answer execute(PyObject *queue, PyObject *commands, PyObject *given, const 
   PyObject *plain = get(playback, Playback__plain);
   struct execution self = {queue, device, Py_NewRef(playback), bindings, order};
   enum answer answer = NOT_MINE;
-  struct native_call call = {.kind = CALL_LAUNCH, .playback = playback};
   if (Py_TYPE(plain) == engine.InstancePool) {
     answer = launch(&self, plain, result);
   } else if (Py_TYPE(plain) == &rebinder_type) {
     if (bindings) answer = launch_one(&self, plain, result);
-  } else if (bindings || !PyList_CheckExact(plain)) {
-    answer = NOT_MINE;
-  } else if (PyList_GET_SIZE(plain) == 1) {
-    if (read_node(PyList_GET_ITEM(plain, 0), &call)) answer = submit(queue, names_of.execute, &call, playback, order, result);
-  } else {
-    answer = launch_all(&self, plain, result);
+  } else if (!bindings && PyList_CheckExact(plain)) {
+    answer = launch_nodes(&self, plain, result);
   }
   Py_DECREF(playback);
   return answer;
