@@ -32,15 +32,13 @@ from hal.native_collectives import (
     Meet,
     NativeGroup,
 )
-from hal_mpi import _mpi
+from hal_mpi import _mpi, closed
 from hal_mpi.streams import Streams
 
 __all__ = ["join"]
 
 _HEADERS: Final = 1
 _DATA: Final = 2
-_ANSWERS: Final = 0.5
-"""Seconds that a rank waits for answers before it calls the others missing."""
 _BUSY: Final = 0.005
 """Seconds between two looks for messages of the others, while the thread waits for them."""
 _LAST: Final = 3
@@ -66,7 +64,7 @@ def join(request: Join) -> MpiGroup:
         raise RendezvousError(message)
     ranks, name = range(place.size), request.name
     left = max(deadline - time.monotonic(), 0.0)
-    _free()
+    closed.free()
     # All ranks run their operations on streams, or none does.
     said = _mpi.meet(world, ranks, name, request.meet is not None, left)
     meet = request.meet if all(said.values()) else None
@@ -428,7 +426,7 @@ class MpiGroup(NativeGroup):
             del self._calls[mine]
 
         with dropped(Exception):  # the others find out at their time-out
-            _mpi.apart(call, 2 * _ANSWERS)
+            _mpi.apart(call, 2 * closed.ANSWERS)
 
     def report(self) -> tuple[tuple[int, ...], Mapping[int, tuple[str, ...]]]:
         """Ask all where they are, and wait for the answers of those that are in an operation."""
@@ -447,7 +445,7 @@ class MpiGroup(NativeGroup):
 
     def _ask(self) -> None:
         self._tell(self._peers, {"kind": "ask"})
-        deadline = time.monotonic() + _ANSWERS
+        deadline = time.monotonic() + closed.ANSWERS
         while time.monotonic() < deadline and len(self._answers) < len(self._peers):
             self._hear()
             time.sleep(0.002)
@@ -458,7 +456,7 @@ class MpiGroup(NativeGroup):
             self._fail(error)
         if self._streams is not None:
             self._streams.meeting.stop()
-        deadline = time.monotonic() + _ANSWERS  # MPI's blocking call cannot be ended
+        deadline = time.monotonic() + closed.ANSWERS  # MPI's blocking call cannot be ended
         while self._is_waiting and time.monotonic() < deadline:
             time.sleep(_BUSY)
 
@@ -471,7 +469,7 @@ class MpiGroup(NativeGroup):
         if isinstance(error, CollectiveError) and not self._was_told:
             self._apart(self._tell, self._peers, _message_of(error))
         self._is_over = True
-        _kept[self] = None
+        closed.kept[self] = None
 
     # Other groups, and the end
 
@@ -489,7 +487,7 @@ class MpiGroup(NativeGroup):
         return self._part(ranks, name, deadline)
 
     def _part(self, ranks: tuple[int, ...], name: str, deadline: float) -> NativeGroup:
-        _free()
+        closed.free()
         was_unsure, self._is_unsure = self._is_unsure, True  # for good, if MPI is given up
         comm = _mpi.Communicator(self._comm.comm, ranks, name, deadline)
         self._is_unsure = was_unsure
@@ -500,9 +498,9 @@ class MpiGroup(NativeGroup):
         if self.rank not in self._ends:
             thread = self._thread
             if thread is not None:
-                thread.join(min(timeout, 2 * _ANSWERS))
+                thread.join(min(timeout, 2 * closed.ANSWERS))
             is_idle = thread is None or not thread.is_alive()
-            deadline = time.monotonic() + min(timeout, 2 * _ANSWERS)
+            deadline = time.monotonic() + min(timeout, 2 * closed.ANSWERS)
             while self._calls and time.monotonic() < deadline:
                 time.sleep(_BUSY)  # another thread tells the others of the failure
             is_sure = is_idle and not self._is_unsure and not self._calls
@@ -516,9 +514,9 @@ class MpiGroup(NativeGroup):
                 else:
                     self._tell(self._peers, message)
             self._is_over = True
-            _kept[self] = _leaving[self] = None
+            closed.kept[self] = closed.leaving[self] = None
             self._ends[self.rank] = end
-        _free()
+        closed.free()
 
     @property
     def has_failed(self) -> bool:
@@ -540,7 +538,7 @@ class MpiGroup(NativeGroup):
             is_quiet = self._hearing.setdefault("", mine) is mine and self._is_quiet(most)
             if is_quiet:
                 self._comm.free()  # and nobody hears from now on
-                _kept.pop(self, None)
+                closed.kept.pop(self, None)
         finally:
             if not is_quiet and self._hearing.get("") is mine:
                 self._hearing.clear()
@@ -561,42 +559,6 @@ class MpiGroup(NativeGroup):
         requests = [request for request, _ in (*self._told, *self._exchanges)]
         is_settled = self._streams is None or self._streams.meeting.settle()
         return is_settled and _mpi.are_done([*requests, *self._rest])
-
-
-_leaving: Final[dict[MpiGroup, None]] = {}
-"""Groups that are closed here, and maybe not on all ranks."""
-_kept: Final[dict[MpiGroup, None]] = {}
-"""Groups whose memory MPI may use."""
-_mpi.keep((_leaving, _kept))
-
-
-def _free() -> None:
-    """Free the groups that all ranks have closed: no rank waits for that, or it might hang."""
-    groups = list(_leaving)
-    broken = [group for group in groups if group.has_failed]
-    _free_some([group for group in groups if not group.has_failed])
-    if broken and not _freeing:
-        _mpi.apart(_free_broken, 2 * _ANSWERS, broken)
-
-
-_freeing: Final[dict[str, object]] = {}
-"""Who frees groups that have failed: for good, if a process is gone and MPI hangs."""
-
-
-def _free_broken(groups: Sequence[MpiGroup]) -> None:
-    mine = object()
-    if _freeing.setdefault("", mine) is mine:
-        _free_some(groups)
-        _freeing.clear()
-
-
-def _free_some(groups: Sequence[MpiGroup]) -> None:
-    for group in groups:
-        is_done = True  # also if MPI has failed: the group keeps its communicator then
-        with dropped(Exception):
-            is_done = group.free()
-        if is_done:
-            _leaving.pop(group, None)
 
 
 def _message_of(error: CollectiveError) -> dict[str, Any]:
