@@ -1,4 +1,4 @@
-"""Whose an error is: of the code that was called, or of a signal handler of the user's (O3).
+"""Tell an error of the code that was called from one that a user's signal handler raised (O3).
 
 Python calls a signal handler between any two instructions of the main thread, and what it raises
 comes out of whatever runs there. So an ``except`` or a ``suppress`` that names kinds of errors

@@ -1,8 +1,25 @@
 """A Ctrl-C at any place where the interpreter looks for signals, and a second that follows it."""
 
+import itertools
 import sys
 
 import hal
+
+
+def try_places(trial, kind):
+    """Call ``trial(n)`` for every place n, until there is none, and print what is wrong.
+
+    It returns the places that were interrupted, and what it has found wrong.
+    """
+    problems = 0
+    for place in itertools.count(1):
+        places, wrong = trial(place)
+        if wrong:
+            problems += 1
+            print(f"{kind}, {places}: {wrong}", file=sys.stderr)  # noqa: T201 - for the parent
+        if not places or problems > 5:
+            break
+    assert place > 10, place
 
 
 class Interrupts:

@@ -177,7 +177,7 @@ def kind(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture(params=PRODUCERS)
 def producer(request: pytest.FixtureRequest) -> str:
-    """Who signals, for `producers`."""
+    """The kind of what signals, for `producers`."""
     name: str = request.param
     return name
 

@@ -303,7 +303,7 @@ class HostWaiter:
         step.waiter = None
 
     def _resume(self, step: CallStep) -> None:
-        """Do what this thread has handed over.
+        """Do what this thread has handed to the progress thread.
 
         Before it registers: what it finds recorded then has the driver wake it, else the progress
         thread has to.

@@ -20,7 +20,7 @@ SIZE = 4096
 
 @pytest.fixture(params=["manual", "auto"])
 def hazards(request: pytest.FixtureRequest) -> str:
-    """Who orders the commands on the same bytes."""
+    """What orders the commands on the same bytes: barriers, or the recording itself."""
     name: str = request.param
     return name
 
