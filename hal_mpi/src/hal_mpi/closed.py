@@ -12,6 +12,8 @@ from typing import Final, Protocol
 from hal.handlers import dropped
 from hal_mpi import _mpi
 
+__all__ = ["ANSWERS", "ClosedGroup", "free", "kept", "leaving"]
+
 ANSWERS: Final = 0.5
 """Seconds that a rank waits for answers before it calls the others missing."""
 
