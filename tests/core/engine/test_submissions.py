@@ -4,7 +4,7 @@ import pytest
 from core_harness import LIMIT
 
 import hal
-from hal.errors import InvalidArgumentError
+from hal.errors import DeadlineExceededError, InvalidArgumentError, SemaphoreFailedError
 
 
 @pytest.mark.parametrize("count", [1, 2, 3])
@@ -39,3 +39,21 @@ def test_done_polls_the_device(device):
         while not submission.done:
             pass
         assert submission.state == "done"
+
+
+def test_a_wait_for_submissions_that_end_soon_makes_no_timepoints(device):
+    """`wait_all` asks them, as `wait` does; it names a failure, and what has no end."""
+    buffer, gate = device.allocate(256), hal.create_semaphore()
+    ended = [device.queue.fill(buffer, 1) for _ in range(3)]
+    ended[-1].wait(LIMIT)
+    hal.wait_all(ended, 0)
+    assert {each.state for each in ended} == {"done"}
+    assert {each._private for each in ended} == {None}
+    pending = device.create_queue(ordered=False).barrier(wait=gate.at(1))
+    with pytest.raises(DeadlineExceededError, match="waited 0 s"):
+        hal.wait_all([*ended, pending], 0)
+    assert {each._private for each in ended} == {None}
+    failed = device.create_queue().barrier(wait=gate.at(2))
+    gate.fail(ValueError("planted"))
+    with pytest.raises(SemaphoreFailedError, match="planted"):
+        hal.wait_all([failed, *ended, pending])

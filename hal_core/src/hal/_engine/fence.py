@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Final, SupportsFloat, TypeAlias
+from typing import Any, Final, SupportsFloat, TypeAlias
 
+from hal._base import sync
 from hal._engine import waiting
+from hal._engine.operation import DONE, ISSUED
 from hal._engine.semaphore import Semaphore
 from hal._engine.submission import Submission
 from hal._engine.timelines import Timepoint
-from hal.arguments import as_items
+from hal.arguments import as_items, as_seconds
 from hal.errors import ArgumentTypeError
 
 
@@ -124,7 +126,33 @@ def wait_all(timepoints: Waits, timeout: SupportsFloat | None = None) -> None:
     failed semaphore of the set as soon as there is one, as a fresh exception, and
     `DeadlineExceededError` at the time-out (S6).
     """
-    waiting.wait_all(wait_entries(timepoints), timeout)
+    begun = sync.monotonic()
+    seconds = None if timeout is None else as_seconds(timeout)
+    waits = (timepoints,) if isinstance(timepoints, _KINDS) else as_items(timepoints, _RULE)
+    rest = _ask_submissions(waits, begun, seconds)
+    if rest:
+        waiting.wait_all(wait_entries(rest), seconds, begun=begun)
+
+
+def _ask_submissions(
+    waits: tuple[Any, ...], begun: float, seconds: float | None
+) -> list[Timepoint | Submission | Fence]:
+    """Ask the submissions of a wait list, for as long as that pays; return what is left to reach.
+
+    Most submissions of a list end within that time, and then need no timepoint. The last comes
+    first: once it has ended, those before it on its queue have, with no question of their own.
+    """
+    end = begun + waiting.POLL_SECONDS
+    rest: list[Timepoint | Submission | Fence] = []
+    for wait in reversed(waits):
+        if isinstance(wait, Submission):
+            if wait._state == ISSUED and sync.monotonic() < end:
+                waiting.spin_for_operation(wait, seconds)
+            if wait._state == DONE:
+                continue
+        rest.append(wait)
+    rest.reverse()
+    return rest
 
 
 def wait_any(timepoints: Waits, timeout: SupportsFloat | None = None) -> int | None:
