@@ -6,6 +6,7 @@ import threading
 
 import numpy as np
 import pytest
+from core_harness import LIMIT, Contended, Running, Stall
 from shortcut_harness import SOURCE, Calls, Interrupt, main, warm
 
 import hal
@@ -274,27 +275,21 @@ def case_a_failure_stays_with_the_bytes_s5(device):
 def case_another_thread_has_the_flow(device):
     """Whoever has the flow's lock is about to use the memory."""
     one = Setting(device)
-    entered, leave = threading.Event(), threading.Event()
+    inside, found = Stall(), threading.Event()
+    one.flow._lock = Contended(one.flow._lock, found.set)
 
     def slow(lane, waits):
-        entered.set()
-        assert leave.wait(30)
+        inside()
         return lane.fill(one.buffers[0].raw, 1, wait=waits)
 
-    made = []
-    first = threading.Thread(
-        target=lambda: made.append(one.flow.submit(slow, writes=[one.buffers[0]]))
-    )
-    second = threading.Thread(target=lambda: made.append(one.fill(0, 2)))
-    first.start()
-    assert entered.wait(30)
-    second.start()
-    second.join(0.2)
+    first = Running(lambda: one.flow.submit(slow, writes=[one.buffers[0]]))
+    assert inside.entered.wait(LIMIT)
+    second = Running(one.fill, 0, 2)
+    assert found.wait(LIMIT)
     assert second.is_alive()
-    assert made == []
-    leave.set()
-    first.join(30)
-    second.join(30)
+    inside.leave.set()
+    first.result()
+    second.result()
     assert one.buffers[0].numpy()[0] == 2
 
 

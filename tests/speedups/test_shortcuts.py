@@ -2,12 +2,11 @@
 
 import importlib.util
 import os
-import sys
 from pathlib import Path
 
 import gpusim
 import pytest
-from child_processes import output_of
+from child_processes import printed_by, run_file
 
 HERE = Path(__file__).parent
 WITHOUT_A_DEVICE = ["case_a_forked_child_has_a_lock_of_its_own"]
@@ -30,8 +29,7 @@ def run(spec, file, environment, cases=None):
     """Run a file's cases in one process; what it prints last is the case that failed."""
     cases = cases or names_in(file)
     variables = environment | {"HAL_SPEEDUPS": "require"}
-    done = output_of([sys.executable, HERE / file, spec, *cases], env=variables, timeout=400)
-    assert done.split() == cases
+    assert printed_by(run_file(HERE / file, [spec, *cases], 400, variables)).split() == cases
 
 
 ANYWHERE = [
@@ -59,8 +57,7 @@ ON_THE_DRIVER = ["pool_cases.py", "row_cases.py", "fault_cases.py", "full_cases.
 @pytest.mark.parametrize("file", [*ANYWHERE, *ON_THE_DRIVER])
 def test_on_the_software_driver(file):
     pytest.importorskip("cuda.bindings", reason="pip install cuda-bindings")
-    environment = gpusim.environment(quiet=True) | {"PYTHONPATH": str(Path(gpusim.__file__).parent)}
-    run("cuda", file, environment)
+    run("cuda", file, gpusim.environment(quiet=True))
 
 
 def test_without_a_device():

@@ -6,12 +6,13 @@ The device says of its memory that it is CUDA's; the other library is
 
 import numpy as np
 import pytest
-from core_harness import LIMIT, Running, collect_in_threads
+from core_harness import LIMIT, collect_in_threads, wait_until
 from device_tensor_harness import CUDA, ROCM, SIZE, content, hold, pretend
 from foreign_library import Library
 from interop_harness import look_into, memory_of
 
 import hal
+from hal._engine import external
 from hal.errors import HalError
 
 
@@ -88,12 +89,16 @@ def test_work_that_stands_in_the_backlog_is_waited_for_m2(open_probe, monkeypatc
     buffer, latch = hold(probe, device, value=1)
     last = device.queue.fill(buffer, 7)
     assert last.state == "pending"
-    theirs = library.stream()
-    handing = Running(lambda: buffer.__dlpack__(stream=theirs.handle))
-    handing.join(0.05)
-    assert handing.is_alive()
-    latch.open()
-    handing.result()
+    theirs, naps = library.stream(), []
+
+    def nap(_):
+        naps.append(last.state)
+        latch.open()
+        wait_until(lambda: last.state != "pending")
+
+    monkeypatch.setattr(external.sync, "nap", nap)
+    buffer.__dlpack__(stream=theirs.handle)
+    assert naps == ["pending"]
     theirs.synchronize()
     assert (content(buffer) == 7).all()
     library.close()

@@ -5,7 +5,7 @@ import threading
 from collections import deque
 
 import pytest
-from core_harness import LIMIT, Running, Stall, stalled, wait_until
+from core_harness import LIMIT, Contended, Running, Stall, stalled, wait_until
 
 import hal
 from hal._memory.settings import MemorySettings, take_settings
@@ -60,7 +60,7 @@ def test_an_allocation_waits_for_memory_that_a_thread_gives_back_m1(open_probe):
     def slow_free(address, memory):
         entered.set()
         asked.acquire(timeout=LIMIT)
-        asked.acquire(timeout=0.2)  # who does not wait for this call asks a second time by then
+        asked.acquire(timeout=LIMIT)  # the allocation waits for this call, or asks again
         free(address, memory)
         freed.set()
 
@@ -73,6 +73,8 @@ def test_an_allocation_waits_for_memory_that_a_thread_gives_back_m1(open_probe):
 
     first = device.allocate(MIB)
     probe.free, probe.allocate = slow_free, scarce
+    reaper = device._heap.reaper
+    reaper.reaping = Contended(reaper.reaping, asked.release)
     first.close()
     assert entered.wait(LIMIT)
     device.allocate(2 * MIB)

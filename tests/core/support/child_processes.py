@@ -33,14 +33,14 @@ def run_python(folder, source, *, timeout=300.0, arguments=(), watchdog=True):
     # Who is started in the background ignores Ctrl-C, and so would its children.
     first = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
     path.write_text(first + text, encoding="utf-8")
-    return _run(path, arguments, timeout + LIMIT, dict(os.environ))
+    return run_file(path, arguments, timeout + LIMIT, dict(os.environ))
 
 
 def run_alone(folder, source, **variables):
     """Run a program in a child process with these variables and no others, so with no driver."""
     path = folder / "program.py"
     path.write_text(textwrap.dedent(source), encoding="utf-8")
-    return _run(path, (), 300.0, {"PATH": "/usr/bin:/bin", "HOME": str(folder), **variables})
+    return run_file(path, (), 300.0, {"PATH": "/usr/bin:/bin", "HOME": str(folder), **variables})
 
 
 def run_pytest(arguments, variables, timeout=None):
@@ -74,12 +74,16 @@ def run_command(command, *, timeout=300.0, **options):
 
 def output_of(command, **options):
     """Run a command that has to end well; return what it prints."""
-    done = run_command(command, **options)
+    return printed_by(run_command(command, **options))
+
+
+def printed_by(done):
+    """Return what a process that has to end well has printed."""
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
     return done.stdout
 
 
-def _run(path, arguments, timeout, variables):
+def run_file(path, arguments, timeout, variables):
     """Run a program, which can import hal and what the tests share as they do themselves."""
     shared = [each for each in sys.path if Path(each).is_relative_to(TESTS)]
     given = variables.get("PYTHONPATH") or os.environ.get("PYTHONPATH")

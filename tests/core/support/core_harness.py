@@ -16,6 +16,7 @@ from hal_cpu.plugin import hal_backend
 __all__ = [
     "LIMIT",
     "SEM_WAIT",
+    "Contended",
     "Latch",
     "Running",
     "Stall",
@@ -71,6 +72,24 @@ class Stall:
     def __call__(self):
         self.entered.set()
         assert self.leave.wait(LIMIT)
+
+
+class Contended:
+    """A lock that says when a thread finds another one in it, by a call of `found`."""
+
+    def __init__(self, lock, found):
+        self._lock, self._found = lock, found
+
+    def __enter__(self):
+        if not self._lock.acquire(blocking=False):
+            self._found()
+            self._lock.acquire()
+
+    def __exit__(self, *_):
+        self._lock.release()
+
+    def _is_owned(self):
+        return self._lock._is_owned()
 
 
 class Running(threading.Thread):
