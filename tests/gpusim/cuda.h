@@ -3,9 +3,16 @@
 #ifndef GPUSIM_CUDA_H
 #define GPUSIM_CUDA_H
 
-#include "sim.h"
+#define ENTER cu_enter
+#define END(status_) return (status_)
+#define FACE(name_) cu##name_
+#define BEGIN(name_, needs_) CALL(cu##name_, needs_)
+#define CURRENT_DEVICE cu_device()
+#define ANY SIM_NEEDS_NOTHING
+#define HANDLE SIM_WANTS_CONTEXT
+#define DESTROYS (SIM_NEEDS_INIT | SIM_ALLOWED_AFTER_ERROR)
 
-#define API SIM_EXPORT int
+#include "both.h"
 
 enum { CU_INVALID_PTX = 218, CU_CONTEXT_IS_DESTROYED = 709 }; /* the latter is also said of a destroyed event */
 
@@ -31,45 +38,44 @@ struct cu_memcpy3d {
   size_t target_pitch, target_height, width, height, depth;
 };
 
-struct cu_kernel_node {
+typedef struct cu_kernel_node {
   struct sim_kernel *function;
   unsigned grid[3], block[3], shared;
   void **parameters, **extra;
   struct sim_kernel *kernel;
   struct cu_context *context;
-};
+} kernel_node;
 
-struct cu_memset_node {
+typedef struct cu_memset_node {
   cu_address target;
   size_t pitch;
-  unsigned value, element;
+  unsigned value, element_size;
   size_t width, height;
   struct cu_context *context; /* only in the struct that cuGraphAddNode takes */
-};
+} memset_node;
 
 struct cu_location {
   unsigned type; /* 1: a device, 2: the host */
   int id;
 };
 
-struct cu_pool_props {
+typedef struct cu_pool_props {
   unsigned allocation_type, handle_types;
   struct cu_location location;
   void *security;
   size_t max_size;
   unsigned short usage;
   unsigned char reserved[54];
-};
+} pool_props;
 
-struct cu_access {
+typedef struct cu_access {
   struct cu_location location;
   unsigned flags;
-};
+} pool_access;
 
 /* cuda_device.c */
 extern struct cu_context cu_contexts[SIM_MAX_DEVICES];
 int cu_device(void); /* of the calling thread's context, or -1 */
-bool cu_is_device(int device);
 bool cu_is_context(const struct cu_context *context);
 int cu_enter(struct sim_site *site, unsigned needs);
 
@@ -93,19 +99,6 @@ struct cu_line {
 extern const struct cu_line cu_lines[];
 extern const size_t cu_line_count;
 
-/* At the top of every call. */
-#define CALL(name_, needs_)                                       \
-  static struct sim_site site_ = {.name = #name_};                \
-  {                                                               \
-    int status_ = cu_enter(&site_, (needs_));                     \
-    if (status_) return status_;                                  \
-  }
-#define ANY SIM_NEEDS_NOTHING
-#define INIT SIM_NEEDS_INIT
-#define CONTEXT SIM_NEEDS_CONTEXT
-#define HANDLE SIM_WANTS_CONTEXT
-#define UNSAFE SIM_UNSAFE
-
 /* Turns a default stream's handle into the stream, and a wrong one into an error. */
 #define STREAM(handle_)                          \
   {                                              \
@@ -115,7 +108,5 @@ extern const size_t cu_line_count;
   }
 #define ALIVE(handle_, type_) \
   if (!sim_handle_alive(handle_, type_)) return type_ == SIM_EVENT && sim_handle_was(handle_, SIM_EVENT) ? CU_CONTEXT_IS_DESTROYED : SIM_INVALID_HANDLE
-#define GIVEN(pointer_) \
-  if (!(pointer_)) return SIM_INVALID_VALUE
 
 #endif

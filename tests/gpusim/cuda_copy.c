@@ -1,6 +1,8 @@
 /* The CUDA face: copies and fills. */
 #include "cuda.h"
 
+#include "both_copies.h"
+
 static const void *at(cu_address address) { return (const void *)(uintptr_t)address; }
 
 /* `device_side` says which of target and source has to be memory that the driver knows. */
@@ -50,11 +52,7 @@ API cuMemcpyDtoDAsync_v2(cu_address target, cu_address source, size_t size, stru
 static int copy_peer(struct sim_stream *stream, cu_address target, const struct cu_context *to, cu_address source,
                      const struct cu_context *from, size_t size, bool synchronous) {
   if (!cu_is_context(to) || !cu_is_context(from)) return SIM_INVALID_CONTEXT;
-  sim_lock();
-  const struct sim_block *a = sim_find(at(target)), *b = sim_find(at(source));
-  bool right = !size || (a && b && (a->memory != SIM_DEVICE || a->device == to->device) && (b->memory != SIM_DEVICE || b->device == from->device));
-  sim_unlock();
-  if (!right) return SIM_INVALID_VALUE;
+  if (!are_on(at(target), to->device, at(source), from->device, size)) return SIM_INVALID_VALUE;
   return copy_flat(stream, at(target), at(source), size, true, true, synchronous);
 }
 
@@ -63,23 +61,13 @@ API cuMemcpyPeerAsync(cu_address target, struct cu_context *to, cu_address sourc
   return copy_peer(stream, target, to, source, from, size, false);
 }
 
-/* Fills. The ones without a stream go to the default stream, and wait for nothing. */
+/* The fills without a stream go to the default stream, and wait for nothing. */
 
-static int set(struct sim_stream *stream, cu_address target, uint32_t value, unsigned element, size_t count) {
-  STREAM(stream);
-  const struct sim_set fill = {(char *)(uintptr_t)target, value, element, count};
-  return sim_set(stream, &fill);
-}
-
-#define FILL(bits, type, element)                                                                                        \
-  API cuMemsetD##bits##_v2(cu_address target, type value, size_t count) {                                                \
-    CALL(cuMemsetD##bits, CONTEXT);                                                                                      \
-    return set(NULL, target, value, element, count);                                                                     \
-  }                                                                                                                      \
-  API cuMemsetD##bits##Async(cu_address target, type value, size_t count, struct sim_stream *stream) {                   \
-    CALL(cuMemsetD##bits##Async, HANDLE);                                                                                \
-    return set(stream, target, value, element, count);                                                                   \
+#define FILL_AT_ONCE(bits_, type_)                                       \
+  API cuMemsetD##bits_##_v2(void *target, type_ value, size_t count) {   \
+    CALL(cuMemsetD##bits_, CONTEXT);                                     \
+    return set(NULL, target, value, sizeof value, count);                \
   }
-FILL(8, unsigned char, 1)
-FILL(16, unsigned short, 2)
-FILL(32, unsigned, 4)
+FILL_AT_ONCE(8, unsigned char)
+FILL_AT_ONCE(16, unsigned short)
+FILL_AT_ONCE(32, unsigned)

@@ -8,9 +8,8 @@ struct cu_context cu_contexts[SIM_MAX_DEVICES] = {{0}, {1}, {2}, {3}, {4}, {5}, 
 static __thread struct cu_context *current;
 
 int cu_device(void) { return current ? current->device : -1; }
-bool cu_is_device(int device) { return device >= 0 && device < sim.device_count; }
 bool cu_is_context(const struct cu_context *context) {
-  return context >= cu_contexts && context < cu_contexts + SIM_MAX_DEVICES && cu_is_device(context->device) &&
+  return context >= cu_contexts && context < cu_contexts + SIM_MAX_DEVICES && sim_is_device(context->device) &&
          sim.devices[context->device].retained;
 }
 
@@ -25,9 +24,6 @@ int cu_enter(struct sim_site *site, unsigned needs) {
              ? is_gone(device) ? CU_CONTEXT_IS_DESTROYED : SIM_OK
              : SIM_OK;
 }
-
-#define DEVICE(device_) \
-  if (!cu_is_device(device_)) return SIM_INVALID_DEVICE
 
 API cuInit(unsigned flags) {
   CALL(cuInit, ANY | SIM_ALLOWED_AFTER_ERROR);
@@ -215,28 +211,13 @@ API cuCtxSynchronize_v2(struct cu_context *context) {
   return sim_device_synchronize(context->device);
 }
 
-/* Peers */
-
-API cuDeviceCanAccessPeer(int *can, int device, int peer) {
-  CALL(cuDeviceCanAccessPeer, INIT | SIM_ALLOWED_AFTER_ERROR);
-  GIVEN(can);
-  DEVICE(device);
-  DEVICE(peer);
-  *can = device != peer && !sim_setting("GPUSIM_NO_PEERS", 0);
-  return SIM_OK;
-}
+#include "both_peers.h"
 
 API cuCtxEnablePeerAccess(struct cu_context *peer, unsigned flags) {
   CALL(cuCtxEnablePeerAccess, CONTEXT);
   if (flags) return SIM_INVALID_VALUE;
   if (!cu_is_context(peer) || peer->device == cu_device()) return SIM_INVALID_CONTEXT;
-  if (sim_setting("GPUSIM_NO_PEERS", 0)) return SIM_PEER_UNSUPPORTED;
-  struct sim_device *device = &sim.devices[cu_device()];
-  sim_lock();
-  bool already = device->peers >> peer->device & 1;
-  device->peers |= 1u << peer->device;
-  sim_unlock();
-  return already ? SIM_PEER_ALREADY_ENABLED : SIM_OK;
+  return enable_access(peer->device);
 }
 
 API cuCtxDisablePeerAccess(struct cu_context *peer) {

@@ -142,12 +142,7 @@ API cuLaunchKernel(struct sim_kernel *function, unsigned gx, unsigned gy, unsign
   int status = cu_launch_of(&op.launch, function, (unsigned[3]){gx, gy, gz}, (unsigned[3]){bx, by, bz}, shared, parameters);
   if (status) return status;
   status = function->device == stream->device ? sim_enqueue(stream, &op, NULL) : SIM_INVALID_HANDLE;
-  if (status) {
-    sim_lock();
-    sim_op_release(&op);
-    sim_unlock();
-  }
-  return status;
+  return status ? sim_op_refused(&op, status) : SIM_OK;
 }
 
 /* Occupancy */

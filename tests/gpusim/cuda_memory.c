@@ -2,6 +2,10 @@
 
 #include "cuda.h"
 
+#define cuIpcOpenMemHandle cuIpcOpenMemHandle_v2
+#define cuMemGetInfo cuMemGetInfo_v2
+#include "both_memory.h"
+
 static int allocate(void **address, size_t size, enum sim_memory memory, unsigned flags) {
   struct sim_block *block;
   int status = sim_allocate(&block, size, memory, cu_device(), flags);
@@ -47,25 +51,6 @@ API cuMemHostUnregister(void *address) {
   return sim_unregister(address, cu_device());
 }
 
-API cuIpcGetMemHandle(void *handle, cu_address address) {
-  CALL(cuIpcGetMemHandle, CONTEXT | UNSAFE);
-  return sim_ipc_export(handle, (void *)(uintptr_t)address);
-}
-
-struct cu_ipc_handle {
-  char bytes[SIM_IPC_BYTES];
-};
-
-API cuIpcOpenMemHandle_v2(cu_address *address, struct cu_ipc_handle handle, unsigned flags) {
-  CALL(cuIpcOpenMemHandle, CONTEXT | UNSAFE);
-  return flags == 1 ? sim_ipc_open((void **)address, &handle, cu_device()) : SIM_INVALID_VALUE;
-}
-
-API cuIpcCloseMemHandle(cu_address address) {
-  CALL(cuIpcCloseMemHandle, HANDLE | UNSAFE);
-  return sim_ipc_close((void *)(uintptr_t)address, cu_device());
-}
-
 API cuMemHostGetDevicePointer_v2(cu_address *device, void *host, unsigned flags) {
   CALL(cuMemHostGetDevicePointer, CONTEXT);
   if (!device || flags) return SIM_INVALID_VALUE;
@@ -75,16 +60,6 @@ API cuMemHostGetDevicePointer_v2(cu_address *device, void *host, unsigned flags)
   sim_unlock();
   if (known) *device = (cu_address)(uintptr_t)host;
   return known ? SIM_OK : SIM_INVALID_VALUE;
-}
-
-API cuMemGetInfo_v2(size_t *free, size_t *total) {
-  CALL(cuMemGetInfo, CONTEXT);
-  sim_lock();
-  const struct sim_device *device = &sim.devices[cu_device()];
-  if (free) *free = device->total > device->used ? device->total - device->used : 0;
-  if (total) *total = device->total;
-  sim_unlock();
-  return SIM_OK;
 }
 
 /* Pointer attributes */
@@ -150,69 +125,7 @@ API cuMemFreeAsync(cu_address address, struct sim_stream *stream) {
 API cuDeviceGetDefaultMemPool(struct sim_pool **pool, int device) {
   CALL(cuDeviceGetDefaultMemPool, INIT);
   GIVEN(pool);
-  if (!cu_is_device(device)) return SIM_INVALID_DEVICE;
+  if (!sim_is_device(device)) return SIM_INVALID_DEVICE;
   *pool = sim.devices[device].default_pool;
   return SIM_OK;
 }
-
-API cuMemPoolCreate(struct sim_pool **pool, const struct cu_pool_props *props) {
-  CALL(cuMemPoolCreate, INIT | UNSAFE);
-  if (!pool || !props || props->allocation_type != 1 || props->location.type != 1) return SIM_INVALID_VALUE;
-  if (!cu_is_device(props->location.id)) return SIM_INVALID_VALUE;
-  if (props->handle_types) return SIM_NOT_SUPPORTED;
-  sim_lock();
-  *pool = sim_pool_new(props->location.id, false);
-  sim_unlock();
-  return SIM_OK;
-}
-
-API cuMemPoolDestroy(struct sim_pool *pool) {
-  CALL(cuMemPoolDestroy, INIT | UNSAFE);
-  if (!sim_handle_alive(pool, SIM_POOL)) return SIM_INVALID_VALUE;
-  return sim_pool_destroy(pool);
-}
-
-API cuMemPoolGetAttribute(struct sim_pool *pool, unsigned which, void *value) {
-  CALL(cuMemPoolGetAttribute, INIT);
-  if (!value || which < 1 || which > 8 || !sim_handle_alive(pool, SIM_POOL)) return SIM_INVALID_VALUE;
-  sim_lock();
-  if (which <= 3) *(int *)value = (int)pool->attributes[which];
-  else *(uint64_t *)value = pool->attributes[which];
-  sim_unlock();
-  return SIM_OK;
-}
-
-API cuMemPoolSetAttribute(struct sim_pool *pool, unsigned which, void *value) {
-  CALL(cuMemPoolSetAttribute, INIT | UNSAFE);
-  if (!value || which < 1 || which > 8 || which == 5 || which == 7 || !sim_handle_alive(pool, SIM_POOL)) return SIM_INVALID_VALUE;
-  if (which >= 6 && *(uint64_t *)value) return SIM_INVALID_VALUE; /* a high mark can only be reset */
-  sim_lock();
-  if (which >= 6) pool->attributes[which] = pool->attributes[which - 1];
-  else pool->attributes[which] = which <= 3 ? (uint64_t)(*(int *)value != 0) : *(uint64_t *)value;
-  sim_unlock();
-  return SIM_OK;
-}
-
-API cuMemPoolTrimTo(struct sim_pool *pool, size_t keep) {
-  CALL(cuMemPoolTrimTo, INIT | UNSAFE);
-  if (!sim_handle_alive(pool, SIM_POOL)) return SIM_INVALID_VALUE;
-  sim_pool_trim(pool, keep);
-  return SIM_OK;
-}
-
-API cuMemPoolSetAccess(struct sim_pool *pool, const struct cu_access *access, size_t count) {
-  CALL(cuMemPoolSetAccess, INIT | UNSAFE);
-  if (!sim_handle_alive(pool, SIM_POOL) || (count && !access)) return SIM_INVALID_VALUE;
-  for (size_t i = 0; i < count; i++) {
-    if (access[i].location.type != 1 || !cu_is_device(access[i].location.id)) return SIM_INVALID_VALUE;
-    if (access[i].location.id == pool->device && access[i].flags != 3) return SIM_INVALID_DEVICE;
-  }
-  sim_lock();
-  for (size_t i = 0; i < count; i++) {
-    if (access[i].flags == 3) pool->access |= 1u << access[i].location.id;
-    else pool->access &= ~(1u << access[i].location.id);
-  }
-  sim_unlock();
-  return SIM_OK;
-}
-

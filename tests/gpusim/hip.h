@@ -1,13 +1,26 @@
 /* What the files of the HIP face share: codes of HIP's own, the calling thread's device and last
- * error, and how a call begins and ends. HIP makes its context by itself, and initialises at the
+ * error. HIP makes its context by itself, and initialises at the
  * first call. */
 #ifndef GPUSIM_HIP_H
 #define GPUSIM_HIP_H
 
 #include "hip_types.h"
-#include "sim.h"
 
-#define API SIM_EXPORT int
+#define ENTER hip_enter
+#define END(status_) return hip_result(status_)
+#define FACE(name_) hip##name_
+#define BEGIN(name_, needs_) CALL(hip##name_, needs_)
+#define CURRENT_DEVICE hip_device
+#define ANY SIM_NEEDS_INIT
+#define HANDLE SIM_NEEDS_CONTEXT
+#define DESTROYS SIM_NEEDS_INIT
+
+#include "both.h"
+
+typedef hip_kernel_node kernel_node;
+typedef hip_memset_node memset_node;
+typedef hip_pool_props pool_props;
+typedef hip_access pool_access;
 
 enum hip_error {
   HIP_INVALID_CONFIGURATION = 9,
@@ -22,7 +35,6 @@ enum hip_error {
 extern __thread int hip_device;             /* as hipSetDevice left it; 0 before */
 int hip_enter(struct sim_site *site, unsigned needs);
 int hip_result(int status);                 /* keeps it for hipGetLastError, and returns it */
-bool hip_is_device(int device);
 
 /* hip_stream.c: the stream behind a handle, of the current device for a default one; NULL for none. */
 struct sim_stream *hip_stream(struct sim_stream *handle);
@@ -35,25 +47,10 @@ int hip_launch_of(struct sim_launch **out, struct sim_kernel *kernel, hip_extent
 int hip_check_kind(int kind, bool known[2]);
 struct sim_copy hip_line(void *target, const void *source, size_t size);
 
-/* At the top of every call, and at its end. ANY: a device is not needed; CURRENT: the thread's. */
-#define CALL(name_, needs_)                        \
-  static struct sim_site site_ = {.name = #name_}; \
-  {                                                \
-    int status_ = hip_enter(&site_, (needs_));     \
-    if (status_) return hip_result(status_);       \
-  }
-#define ANY SIM_NEEDS_INIT
-#define CURRENT SIM_NEEDS_CONTEXT
-#define UNSAFE SIM_UNSAFE
-#define FAIL(status_) return hip_result(status_)
 #define STREAM(handle_)            \
   handle_ = hip_stream(handle_);   \
-  if (!handle_) FAIL(HIP_CONTEXT_IS_DESTROYED)
+  if (!handle_) END(HIP_CONTEXT_IS_DESTROYED)
 #define ALIVE(handle_, type_) \
-  if (!sim_handle_alive(handle_, type_)) FAIL(SIM_INVALID_HANDLE)
-#define GIVEN(pointer_) \
-  if (!(pointer_)) FAIL(SIM_INVALID_VALUE)
-#define DEVICE(device_) \
-  if (!hip_is_device(device_)) FAIL(SIM_INVALID_DEVICE)
+  if (!sim_handle_alive(handle_, type_)) END(SIM_INVALID_HANDLE)
 
 #endif

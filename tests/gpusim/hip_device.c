@@ -12,8 +12,8 @@ enum {
 #define TARGET "gfx90a:sramecc+:xnack-"
 
 API hipInit(unsigned flags) {
-  CALL(hipInit, ANY | SIM_ALLOWED_AFTER_ERROR);
-  FAIL(flags ? SIM_INVALID_VALUE : sim.device_count ? SIM_OK : SIM_NO_DEVICE);
+  CALL(hipInit, INIT | SIM_ALLOWED_AFTER_ERROR);
+  END(flags ? SIM_INVALID_VALUE : sim.device_count ? SIM_OK : SIM_NO_DEVICE);
 }
 
 API hipRuntimeGetVersion(int *version) {
@@ -23,21 +23,21 @@ API hipRuntimeGetVersion(int *version) {
 }
 
 API hipGetDeviceCount(int *count) {
-  CALL(hipGetDeviceCount, ANY | SIM_ALLOWED_AFTER_ERROR);
+  CALL(hipGetDeviceCount, INIT | SIM_ALLOWED_AFTER_ERROR);
   GIVEN(count);
   *count = sim.device_count;
-  FAIL(*count ? SIM_OK : SIM_NO_DEVICE);
+  END(*count ? SIM_OK : SIM_NO_DEVICE);
 }
 
 API hipSetDevice(int device) {
-  CALL(hipSetDevice, ANY | SIM_ALLOWED_AFTER_ERROR);
+  CALL(hipSetDevice, INIT | SIM_ALLOWED_AFTER_ERROR);
   DEVICE(device);
   hip_device = device;
   return SIM_OK;
 }
 
 API hipGetDevice(int *device) {
-  CALL(hipGetDevice, CURRENT | SIM_ALLOWED_AFTER_ERROR);
+  CALL(hipGetDevice, CONTEXT | SIM_ALLOWED_AFTER_ERROR);
   GIVEN(device);
   *device = hip_device;
   return SIM_OK;
@@ -53,7 +53,7 @@ static void uuid_of(char *uuid, int device) {
 }
 
 API hipDeviceGetUuid(char *uuid, int device) {
-  CALL(hipDeviceGetUuid, ANY | SIM_ALLOWED_AFTER_ERROR);
+  CALL(hipDeviceGetUuid, INIT | SIM_ALLOWED_AFTER_ERROR);
   GIVEN(uuid);
   DEVICE(device);
   uuid_of(uuid, device);
@@ -83,15 +83,15 @@ static int attribute(int which, int device) {
 }
 
 API hipDeviceGetAttribute(int *value, int which, int device) {
-  CALL(hipDeviceGetAttribute, ANY | SIM_ALLOWED_AFTER_ERROR);
-  if (!value || which < 0 || (which > 95 && (which < 10000 || which > 10022))) FAIL(SIM_INVALID_VALUE);
+  CALL(hipDeviceGetAttribute, INIT | SIM_ALLOWED_AFTER_ERROR);
+  if (!value || which < 0 || (which > 95 && (which < 10000 || which > 10022))) END(SIM_INVALID_VALUE);
   DEVICE(device);
   *value = attribute(which, device);
   return SIM_OK;
 }
 
 API hipGetDevicePropertiesR0600(char *out, int device) {
-  CALL(hipGetDevicePropertiesR0600, ANY | SIM_ALLOWED_AFTER_ERROR);
+  CALL(hipGetDevicePropertiesR0600, INIT | SIM_ALLOWED_AFTER_ERROR);
   GIVEN(out);
   DEVICE(device);
   memset(out, 0, HIP_PROPERTIES_SIZE);
@@ -111,36 +111,21 @@ API hipGetDevicePropertiesR0600(char *out, int device) {
 }
 
 API hipDeviceSynchronize(void) {
-  CALL(hipDeviceSynchronize, CURRENT);
-  FAIL(sim_device_synchronize(hip_device));
+  CALL(hipDeviceSynchronize, CONTEXT);
+  END(sim_device_synchronize(hip_device));
 }
 
 API hipDeviceReset(void) {
-  CALL(hipDeviceReset, CURRENT | SIM_ALLOWED_AFTER_ERROR);
+  CALL(hipDeviceReset, CONTEXT | SIM_ALLOWED_AFTER_ERROR);
   sim_device_reset(hip_device);
   return SIM_OK;
 }
 
-/* Peers */
-
-API hipDeviceCanAccessPeer(int *can, int device, int peer) {
-  CALL(hipDeviceCanAccessPeer, ANY | SIM_ALLOWED_AFTER_ERROR);
-  GIVEN(can);
-  DEVICE(device);
-  DEVICE(peer);
-  *can = device != peer && !sim_setting("GPUSIM_NO_PEERS", 0);
-  return SIM_OK;
-}
+#include "both_peers.h"
 
 API hipDeviceEnablePeerAccess(int peer, unsigned flags) {
-  CALL(hipDeviceEnablePeerAccess, CURRENT);
-  if (flags) FAIL(SIM_INVALID_VALUE);
-  if (!hip_is_device(peer) || peer == hip_device) FAIL(SIM_INVALID_DEVICE);
-  if (sim_setting("GPUSIM_NO_PEERS", 0)) FAIL(SIM_PEER_UNSUPPORTED);
-  struct sim_device *device = &sim.devices[hip_device];
-  sim_lock();
-  bool already = device->peers >> peer & 1;
-  device->peers |= 1u << peer;
-  sim_unlock();
-  FAIL(already ? SIM_PEER_ALREADY_ENABLED : SIM_OK);
+  CALL(hipDeviceEnablePeerAccess, CONTEXT);
+  if (flags) END(SIM_INVALID_VALUE);
+  if (!sim_is_device(peer) || peer == hip_device) END(SIM_INVALID_DEVICE);
+  END(enable_access(peer));
 }

@@ -4,41 +4,41 @@
 enum { LOCAL_MEMORY = 65536, LANES = 64 };
 
 API hipModuleLoadData(struct sim_module_handle **module, const void *image) {
-  CALL(hipModuleLoadData, CURRENT);
+  CALL(hipModuleLoadData, CONTEXT);
   GIVEN(module);
-  FAIL(sim_module_load(module, image, hip_device));
+  END(sim_module_load(module, image, hip_device));
 }
 
 API hipModuleUnload(struct sim_module_handle *module) {
-  CALL(hipModuleUnload, CURRENT | UNSAFE);
+  CALL(hipModuleUnload, CONTEXT | UNSAFE);
   ALIVE(module, SIM_MODULE);
-  FAIL(sim_module_unload(module));
+  END(sim_module_unload(module));
 }
 
 API hipModuleGetFunction(struct sim_kernel **kernel, struct sim_module_handle *module, const char *name) {
-  CALL(hipModuleGetFunction, CURRENT);
+  CALL(hipModuleGetFunction, CONTEXT);
   GIVEN(kernel);
   ALIVE(module, SIM_MODULE);
   int status = sim_module_kernel(kernel, module, name);
   /* All local memory may be asked for in a launch. */
   if (!status) (*kernel)->dynamic_limit = LOCAL_MEMORY - sim_function_static_shared((*kernel)->function);
-  FAIL(status);
+  END(status);
 }
 
 API hipModuleGetGlobal(void **address, size_t *size, struct sim_module_handle *module, const char *name) {
-  CALL(hipModuleGetGlobal, CURRENT);
+  CALL(hipModuleGetGlobal, CONTEXT);
   ALIVE(module, SIM_MODULE);
-  FAIL(sim_module_global(address, size, module, name));
+  END(sim_module_global(address, size, module, name));
 }
 
 API hipFuncGetAttribute(int *value, int which, struct sim_kernel *kernel) {
-  CALL(hipFuncGetAttribute, CURRENT);
+  CALL(hipFuncGetAttribute, CONTEXT);
   GIVEN(value);
   ALIVE(kernel, SIM_KERNEL);
   switch (which) {
     case 0: *value = (int)sim_function_max_threads(kernel->function); return SIM_OK;
     case 1: *value = (int)sim_function_static_shared(kernel->function); return SIM_OK;
-    default: FAIL(SIM_NOT_SUPPORTED);
+    default: END(SIM_NOT_SUPPORTED);
   }
 }
 
@@ -55,19 +55,14 @@ int hip_launch_of(struct sim_launch **out, struct sim_kernel *kernel, hip_extent
 
 API hipModuleLaunchKernel(struct sim_kernel *kernel, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by,
                           unsigned bz, unsigned shared, struct sim_stream *stream, void **parameters, void **extra) {
-  CALL(hipModuleLaunchKernel, CURRENT);
+  CALL(hipModuleLaunchKernel, CONTEXT);
   struct sim_op op = {.kind = SIM_OP_KERNEL};
   STREAM(stream);
-  if (extra) FAIL(SIM_NOT_SUPPORTED);
+  if (extra) END(SIM_NOT_SUPPORTED);
   int status = hip_launch_of(&op.launch, kernel, (hip_extent){gx, gy, gz}, (hip_extent){bx, by, bz}, shared, parameters);
-  if (status) FAIL(status);
+  if (status) END(status);
   status = kernel->device == stream->device ? sim_enqueue(stream, &op, NULL) : SIM_INVALID_HANDLE;
-  if (status) {
-    sim_lock();
-    sim_op_release(&op);
-    sim_unlock();
-  }
-  FAIL(status);
+  END(status ? sim_op_refused(&op, status) : SIM_OK);
 }
 
 /* Occupancy: 32 waves of 64 lanes on a compute unit, and 64 KiB of local memory. */
@@ -82,8 +77,8 @@ static int occupancy(const struct sim_kernel *kernel, int threads, size_t shared
 }
 
 API hipModuleOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, struct sim_kernel *kernel, int threads, size_t shared) {
-  CALL(hipModuleOccupancyMaxActiveBlocksPerMultiprocessor, CURRENT);
-  if (!blocks || threads <= 0) FAIL(SIM_INVALID_VALUE);
+  CALL(hipModuleOccupancyMaxActiveBlocksPerMultiprocessor, CONTEXT);
+  if (!blocks || threads <= 0) END(SIM_INVALID_VALUE);
   ALIVE(kernel, SIM_KERNEL);
   *blocks = occupancy(kernel, threads, shared);
   return SIM_OK;

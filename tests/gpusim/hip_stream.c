@@ -7,80 +7,26 @@ struct sim_stream *hip_stream(struct sim_stream *handle) {
   return sim_handle_alive(handle, SIM_STREAM) ? handle : NULL;
 }
 
+#include "both_streams.h"
+
 API hipStreamCreateWithFlags(struct sim_stream **stream, unsigned flags) {
-  CALL(hipStreamCreateWithFlags, CURRENT);
-  if (!stream || flags > 1) FAIL(SIM_INVALID_VALUE);
-  FAIL(sim_stream_create(stream, hip_device, !(flags & 1)));
+  CALL(hipStreamCreateWithFlags, CONTEXT);
+  if (!stream || flags > 1) END(SIM_INVALID_VALUE);
+  END(sim_stream_create(stream, hip_device, !(flags & 1)));
 }
 
 API hipStreamCreate(struct sim_stream **stream) {
-  CALL(hipStreamCreate, CURRENT);
+  CALL(hipStreamCreate, CONTEXT);
   GIVEN(stream);
-  FAIL(sim_stream_create(stream, hip_device, true));
-}
-
-API hipStreamDestroy(struct sim_stream *stream) {
-  CALL(hipStreamDestroy, CURRENT);
-  if ((uintptr_t)stream <= 2) FAIL(SIM_INVALID_HANDLE);
-  STREAM(stream);
-  FAIL(sim_stream_destroy(stream));
-}
-
-API hipStreamQuery(struct sim_stream *stream) {
-  CALL(hipStreamQuery, CURRENT | UNSAFE);
-  STREAM(stream);
-  FAIL(sim_stream_query(stream));
-}
-
-API hipStreamSynchronize(struct sim_stream *stream) {
-  CALL(hipStreamSynchronize, CURRENT | UNSAFE);
-  STREAM(stream);
-  FAIL(sim_stream_synchronize(stream));
-}
-
-API hipStreamWaitEvent(struct sim_stream *stream, struct sim_event *event, unsigned flags) {
-  CALL(hipStreamWaitEvent, CURRENT);
-  STREAM(stream);
-  if (flags > 1) FAIL(SIM_INVALID_VALUE);
-  ALIVE(event, SIM_EVENT);
-  FAIL(sim_event_wait(stream, event));
+  END(sim_stream_create(stream, hip_device, true));
 }
 
 API hipStreamGetDevice(struct sim_stream *stream, int *device) {
-  CALL(hipStreamGetDevice, CURRENT);
+  CALL(hipStreamGetDevice, CONTEXT);
   STREAM(stream);
   GIVEN(device);
   *device = stream->device;
   return SIM_OK;
-}
-
-API hipStreamIsCapturing(struct sim_stream *stream, int *status) {
-  CALL(hipStreamIsCapturing, CURRENT);
-  STREAM(stream);
-  GIVEN(status);
-  unsigned found;
-  int result = sim_capture_status(&found, stream);
-  *status = (int)found;
-  FAIL(result);
-}
-
-API hipStreamBeginCapture(struct sim_stream *stream, int mode) {
-  CALL(hipStreamBeginCapture, CURRENT);
-  STREAM(stream);
-  FAIL(sim_capture_begin(stream, (unsigned)mode));
-}
-
-API hipStreamEndCapture(struct sim_stream *stream, struct sim_graph **graph) {
-  CALL(hipStreamEndCapture, CURRENT);
-  STREAM(stream);
-  GIVEN(graph);
-  FAIL(sim_capture_end(graph, stream));
-}
-
-API hipThreadExchangeStreamCaptureMode(unsigned *mode) {
-  CALL(hipThreadExchangeStreamCaptureMode, ANY | SIM_ALLOWED_AFTER_ERROR);
-  GIVEN(mode);
-  FAIL(sim_capture_exchange(mode));
 }
 
 /* Events */
@@ -88,68 +34,28 @@ API hipThreadExchangeStreamCaptureMode(unsigned *mode) {
 enum { EVENT_FLAGS = 7, EVENT_NO_TIMING = 2 };
 
 API hipEventCreateWithFlags(struct sim_event **event, unsigned flags) {
-  CALL(hipEventCreateWithFlags, CURRENT);
-  if (!event || (flags & 0x1fffffffu) > EVENT_FLAGS) FAIL(SIM_INVALID_VALUE);
-  FAIL(sim_event_create(event, hip_device, !(flags & EVENT_NO_TIMING)));
-}
-
-API hipEventDestroy(struct sim_event *event) {
-  CALL(hipEventDestroy, CURRENT);
-  ALIVE(event, SIM_EVENT);
-  FAIL(sim_event_destroy(event));
-}
-
-API hipEventRecord(struct sim_event *event, struct sim_stream *stream) {
-  CALL(hipEventRecord, CURRENT);
-  STREAM(stream);
-  ALIVE(event, SIM_EVENT);
-  FAIL(sim_event_record(event, stream));
-}
-
-API hipEventQuery(struct sim_event *event) {
-  CALL(hipEventQuery, CURRENT);
-  ALIVE(event, SIM_EVENT);
-  FAIL(sim_event_query(event));
-}
-
-API hipEventSynchronize(struct sim_event *event) {
-  CALL(hipEventSynchronize, CURRENT);
-  ALIVE(event, SIM_EVENT);
-  FAIL(sim_event_synchronize(event));
-}
-
-API hipEventElapsedTime(float *milliseconds, struct sim_event *start, struct sim_event *end) {
-  CALL(hipEventElapsedTime, CURRENT);
-  GIVEN(milliseconds);
-  ALIVE(start, SIM_EVENT);
-  ALIVE(end, SIM_EVENT);
-  FAIL(sim_event_elapsed(milliseconds, start, end));
+  CALL(hipEventCreateWithFlags, CONTEXT);
+  if (!event || (flags & 0x1fffffffu) > EVENT_FLAGS) END(SIM_INVALID_VALUE);
+  END(sim_event_create(event, hip_device, !(flags & EVENT_NO_TIMING)));
 }
 
 /* Host functions and values in memory */
-
-API hipLaunchHostFunc(struct sim_stream *stream, void (*function)(void *), void *argument) {
-  CALL(hipLaunchHostFunc, CURRENT);
-  STREAM(stream);
-  GIVEN(function);
-  FAIL(sim_enqueue(stream, &(struct sim_op){.kind = SIM_OP_HOST, .host = {function, argument}}, NULL));
-}
 
 static int value_op(struct sim_stream *stream, enum sim_op_kind kind, void *address, uint64_t value, unsigned width,
                     unsigned condition) {
   STREAM(stream);
   const struct sim_value wanted = {address, value, width, condition};
-  FAIL(sim_value_op(stream, kind, &wanted));
+  END(sim_value_op(stream, kind, &wanted));
 }
 
 API hipStreamWriteValue64(struct sim_stream *stream, void *address, uint64_t value, unsigned flags) {
-  CALL(hipStreamWriteValue64, CURRENT);
+  CALL(hipStreamWriteValue64, CONTEXT);
   (void)flags;
   return value_op(stream, SIM_OP_WRITE_VALUE, address, value, 8, 0);
 }
 
 API hipStreamWaitValue64(struct sim_stream *stream, void *address, uint64_t value, unsigned flags, uint64_t mask) {
-  CALL(hipStreamWaitValue64, CURRENT);
-  if (mask != UINT64_MAX) FAIL(SIM_NOT_SUPPORTED);
+  CALL(hipStreamWaitValue64, CONTEXT);
+  if (mask != UINT64_MAX) END(SIM_NOT_SUPPORTED);
   return value_op(stream, SIM_OP_WAIT_VALUE, address, value, 8, flags);
 }

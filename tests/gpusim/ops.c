@@ -118,3 +118,10 @@ void sim_op_release(const struct sim_op *op) {
   if (op->kind == SIM_OP_KERNEL && !--op->launch->references) free(op->launch);
   if (op->kind == SIM_OP_GRAPH) sim_run_free(op->run);
 }
+
+int sim_op_refused(const struct sim_op *op, int status) {
+  sim_lock();
+  sim_op_release(op);
+  sim_unlock();
+  return status;
+}

@@ -14,6 +14,7 @@ extern struct sim_state sim;
 void sim_lock(void);
 void sim_unlock(void);
 int sim_initialize(void);
+bool sim_is_device(int device);
 uint64_t sim_hash(uint64_t a, uint64_t b, uint64_t c);
 uint64_t sim_now(void);
 long sim_setting(const char *name, long otherwise);
@@ -140,6 +141,7 @@ void sim_start_tick(void);
 int sim_execute(const struct sim_op *op, struct sim_stream *stream); /* no lock */
 void sim_op_hold(const struct sim_op *op);    /* lock held */
 void sim_op_release(const struct sim_op *op); /* lock held */
+int sim_op_refused(const struct sim_op *op, int status); /* releases what was not enqueued; returns the status */
 void sim_guard_install(void);
 void sim_guard_thread(void);
 

@@ -58,6 +58,8 @@ static void configure(void) {
   }
 }
 
+bool sim_is_device(int device) { return device >= 0 && device < sim.device_count; }
+
 int sim_initialize(void) {
   sim_lock();
   if (!sim.initialized) {
