@@ -155,10 +155,7 @@ HIP hipGetDevicePropertiesR0600(char *properties, int device) {
   return SUCCESS;
 }
 
-HIP hipDeviceSynchronize(void) {
-  ENTER;
-  RETURN(cuCtxSynchronize);
-}
+FORWARD(hipDeviceSynchronize, cuCtxSynchronize, (void))
 
 HIP hipDeviceCanAccessPeer(int *can, int device, int peer) {
   CHECK(device);

@@ -57,20 +57,9 @@ static int line_copy(cu_copy3d *copy, const void *target, const void *source, si
   return error;
 }
 
-HIP hipGraphCreate(void **graph, unsigned flags) {
-  ENTER;
-  RETURN(cuGraphCreate, graph, flags);
-}
-
-HIP hipGraphDestroy(void *graph) {
-  ENTER;
-  RETURN(cuGraphDestroy, graph);
-}
-
-HIP hipGraphGetNodes(void *graph, void **nodes, size_t *count) {
-  ENTER;
-  RETURN(cuGraphGetNodes, graph, nodes, count);
-}
+FORWARD(hipGraphCreate, cuGraphCreate, (void **graph, unsigned flags), graph, flags)
+FORWARD(hipGraphDestroy, cuGraphDestroy, (void *graph), graph)
+FORWARD(hipGraphGetNodes, cuGraphGetNodes, (void *graph, void **nodes, size_t *count), graph, nodes, count)
 
 HIP hipGraphAddKernelNode(PLACE, const hip_kernel_node *parameters) {
   void *extra[EXTRA_WORDS];
@@ -93,25 +82,11 @@ HIP hipGraphAddMemsetNode(PLACE, const hip_memset_node *parameters) {
   RETURN(cuGraphAddMemsetNode, node, graph, dependencies, count, &set, current_context());
 }
 
-HIP hipGraphAddEmptyNode(PLACE) {
-  ENTER;
-  RETURN(cuGraphAddEmptyNode, node, graph, dependencies, count);
-}
-
-HIP hipGraphInstantiateWithFlags(void **instance, void *graph, unsigned long long flags) {
-  ENTER;
-  RETURN(cuGraphInstantiateWithFlags, instance, graph, flags);
-}
-
-HIP hipGraphLaunch(void *instance, void *stream) {
-  ENTER;
-  RETURN(cuGraphLaunch, instance, stream);
-}
-
-HIP hipGraphExecDestroy(void *instance) {
-  ENTER;
-  RETURN(cuGraphExecDestroy, instance);
-}
+FORWARD(hipGraphAddEmptyNode, cuGraphAddEmptyNode, (PLACE), node, graph, dependencies, count)
+FORWARD(hipGraphInstantiateWithFlags, cuGraphInstantiateWithFlags,
+        (void **instance, void *graph, unsigned long long flags), instance, graph, flags)
+FORWARD(hipGraphLaunch, cuGraphLaunch, (void *instance, void *stream), instance, stream)
+FORWARD(hipGraphExecDestroy, cuGraphExecDestroy, (void *instance), instance)
 
 HIP hipGraphExecKernelNodeSetParams(void *instance, void *node, const hip_kernel_node *parameters) {
   void *extra[EXTRA_WORDS];
@@ -135,7 +110,5 @@ HIP hipGraphExecMemsetNodeSetParams(void *instance, void *node, const hip_memset
   RETURN(cuGraphExecMemsetNodeSetParams, instance, node, &set, current_context());
 }
 
-HIP hipGraphNodeSetEnabled(void *instance, void *node, unsigned is_on) {
-  ENTER;
-  RETURN(cuGraphNodeSetEnabled, instance, node, is_on);
-}
+FORWARD(hipGraphNodeSetEnabled, cuGraphNodeSetEnabled,
+        (void *instance, void *node, unsigned is_on), instance, node, is_on)

@@ -5,10 +5,7 @@
 
 enum { HOST_FLAGS = 7, REGISTER_FLAGS = 15 }; /* the bits that CUDA has too */
 
-HIP hipMemGetInfo(size_t *free, size_t *total) {
-  ENTER;
-  RETURN(cuMemGetInfo, free, total);
-}
+FORWARD(hipMemGetInfo, cuMemGetInfo, (size_t *free, size_t *total), free, total)
 
 HIP hipMalloc(address *pointer, size_t size) {
   ENTER;
@@ -36,42 +33,20 @@ HIP hipHostFree(void *pointer) {
   RETURN(cuMemFreeHost, pointer);
 }
 
-HIP hipHostGetDevicePointer(address *device, void *host, unsigned flags) {
-  ENTER;
-  RETURN(cuMemHostGetDevicePointer, device, host, flags);
-}
-
-HIP hipHostRegister(void *host, size_t size, unsigned flags) {
-  ENTER;
-  RETURN(cuMemHostRegister, host, size, flags & REGISTER_FLAGS);
-}
-
-HIP hipHostUnregister(void *host) {
-  ENTER;
-  RETURN(cuMemHostUnregister, host);
-}
+FORWARD(hipHostGetDevicePointer, cuMemHostGetDevicePointer,
+        (address *device, void *host, unsigned flags), device, host, flags)
+FORWARD(hipHostRegister, cuMemHostRegister,
+        (void *host, size_t size, unsigned flags), host, size, flags & REGISTER_FLAGS)
+FORWARD(hipHostUnregister, cuMemHostUnregister, (void *host), host)
 
 /* Handles for other processes are the same, too. */
 
-HIP hipIpcGetMemHandle(void *handle, address pointer) {
-  ENTER;
-  RETURN(cuIpcGetMemHandle, handle, pointer);
-}
-
-HIP hipIpcOpenMemHandle(address *pointer, ipc_handle handle, unsigned flags) {
-  ENTER;
-  RETURN(cuIpcOpenMemHandle, pointer, handle, flags);
-}
-
-HIP hipIpcCloseMemHandle(address pointer) {
-  ENTER;
-  RETURN(cuIpcCloseMemHandle, pointer);
-}
-
-HIP hipMallocManaged(address *pointer, size_t size, unsigned flags) {
-  ENTER;
-  RETURN(cuMemAllocManaged, pointer, size, flags);
-}
+FORWARD(hipIpcGetMemHandle, cuIpcGetMemHandle, (void *handle, address pointer), handle, pointer)
+FORWARD(hipIpcOpenMemHandle, cuIpcOpenMemHandle,
+        (address *pointer, ipc_handle handle, unsigned flags), pointer, handle, flags)
+FORWARD(hipIpcCloseMemHandle, cuIpcCloseMemHandle, (address pointer), pointer)
+FORWARD(hipMallocManaged, cuMemAllocManaged,
+        (address *pointer, size_t size, unsigned flags), pointer, size, flags)
 
 /* Stream-ordered allocation. */
 
@@ -82,47 +57,21 @@ HIP hipMallocAsync(address *pointer, size_t size, void *stream) {
   RETURN(cuMemAllocAsync, pointer, size, stream);
 }
 
-HIP hipMallocFromPoolAsync(address *pointer, size_t size, void *pool, void *stream) {
-  ENTER;
-  RETURN(cuMemAllocFromPoolAsync, pointer, size, pool, stream);
-}
-
-HIP hipFreeAsync(address pointer, void *stream) {
-  ENTER;
-  RETURN(cuMemFreeAsync, pointer, stream);
-}
+FORWARD(hipMallocFromPoolAsync, cuMemAllocFromPoolAsync,
+        (address *pointer, size_t size, void *pool, void *stream), pointer, size, pool, stream)
+FORWARD(hipFreeAsync, cuMemFreeAsync, (address pointer, void *stream), pointer, stream)
 
 /* The structures of pools and their attributes are the same. */
 
-HIP hipMemPoolCreate(void **pool, const void *properties) {
-  ENTER;
-  RETURN(cuMemPoolCreate, pool, properties);
-}
-
-HIP hipMemPoolDestroy(void *pool) {
-  ENTER;
-  RETURN(cuMemPoolDestroy, pool);
-}
-
-HIP hipMemPoolSetAttribute(void *pool, int number, void *value) {
-  ENTER;
-  RETURN(cuMemPoolSetAttribute, pool, number, value);
-}
-
-HIP hipMemPoolGetAttribute(void *pool, int number, void *value) {
-  ENTER;
-  RETURN(cuMemPoolGetAttribute, pool, number, value);
-}
-
-HIP hipMemPoolSetAccess(void *pool, const void *descriptions, size_t count) {
-  ENTER;
-  RETURN(cuMemPoolSetAccess, pool, descriptions, count);
-}
-
-HIP hipMemPoolTrimTo(void *pool, size_t keep) {
-  ENTER;
-  RETURN(cuMemPoolTrimTo, pool, keep);
-}
+FORWARD(hipMemPoolCreate, cuMemPoolCreate, (void **pool, const void *properties), pool, properties)
+FORWARD(hipMemPoolDestroy, cuMemPoolDestroy, (void *pool), pool)
+FORWARD(hipMemPoolSetAttribute, cuMemPoolSetAttribute,
+        (void *pool, int number, void *value), pool, number, value)
+FORWARD(hipMemPoolGetAttribute, cuMemPoolGetAttribute,
+        (void *pool, int number, void *value), pool, number, value)
+FORWARD(hipMemPoolSetAccess, cuMemPoolSetAccess,
+        (void *pool, const void *descriptions, size_t count), pool, descriptions, count)
+FORWARD(hipMemPoolTrimTo, cuMemPoolTrimTo, (void *pool, size_t keep), pool, keep)
 
 HIP hipPointerGetAttributes(hip_pointer_attributes *found, address pointer) {
   enum { MEMORY_TYPE = 2, DEVICE_POINTER = 3, HOST_POINTER = 4, IS_MANAGED = 8, ORDINAL = 9 };
@@ -198,20 +147,12 @@ HIP hipMemcpyPeerAsync(address target, int target_device, address source, int so
 
 /* Fills. */
 
-HIP hipMemsetD8Async(address target, unsigned char value, size_t count, void *stream) {
-  ENTER;
-  RETURN(cuMemsetD8Async, target, value, count, stream);
-}
-
-HIP hipMemsetD16Async(address target, unsigned short value, size_t count, void *stream) {
-  ENTER;
-  RETURN(cuMemsetD16Async, target, value, count, stream);
-}
-
-HIP hipMemsetD32Async(address target, int value, size_t count, void *stream) {
-  ENTER;
-  RETURN(cuMemsetD32Async, target, (unsigned)value, count, stream);
-}
+FORWARD(hipMemsetD8Async, cuMemsetD8Async,
+        (address target, unsigned char value, size_t count, void *stream), target, value, count, stream)
+FORWARD(hipMemsetD16Async, cuMemsetD16Async,
+        (address target, unsigned short value, size_t count, void *stream), target, value, count, stream)
+FORWARD(hipMemsetD32Async, cuMemsetD32Async,
+        (address target, int value, size_t count, void *stream), target, (unsigned)value, count, stream)
 
 HIP hipMemsetAsync(address target, int value, size_t size, void *stream) {
   return hipMemsetD8Async(target, (unsigned char)value, size, stream);

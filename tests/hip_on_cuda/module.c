@@ -2,31 +2,16 @@
 #include "translate.h"
 #include "parameters.h"
 
-HIP hipModuleLoadData(void **module, const void *image) {
-  ENTER;
-  RETURN(cuModuleLoadData, module, image);
-}
-
-HIP hipModuleUnload(void *module) {
-  ENTER;
-  RETURN(cuModuleUnload, module);
-}
-
-HIP hipModuleGetFunction(void **function, void *module, const char *name) {
-  ENTER;
-  RETURN(cuModuleGetFunction, function, module, name);
-}
-
-HIP hipModuleGetGlobal(address *pointer, size_t *size, void *module, const char *name) {
-  ENTER;
-  RETURN(cuModuleGetGlobal, pointer, size, module, name);
-}
+FORWARD(hipModuleLoadData, cuModuleLoadData, (void **module, const void *image), module, image)
+FORWARD(hipModuleUnload, cuModuleUnload, (void *module), module)
+FORWARD(hipModuleGetFunction, cuModuleGetFunction,
+        (void **function, void *module, const char *name), function, module, name)
+FORWARD(hipModuleGetGlobal, cuModuleGetGlobal,
+        (address *pointer, size_t *size, void *module, const char *name), pointer, size, module, name)
 
 /* The attributes of functions have the same numbers. */
-HIP hipFuncGetAttribute(int *value, int number, void *function) {
-  ENTER;
-  RETURN(cuFuncGetAttribute, value, number, function);
-}
+FORWARD(hipFuncGetAttribute, cuFuncGetAttribute,
+        (int *value, int number, void *function), value, number, function)
 
 HIP hipModuleLaunchKernel(void *function, unsigned grid_x, unsigned grid_y, unsigned grid_z,
                           unsigned block_x, unsigned block_y, unsigned block_z,

@@ -3,15 +3,8 @@
 
 enum { EVENT_FLAGS = 7 }; /* the bits that CUDA has too */
 
-HIP hipStreamCreate(void **stream) {
-  ENTER;
-  RETURN(cuStreamCreate, stream, 0);
-}
-
-HIP hipStreamCreateWithFlags(void **stream, unsigned flags) {
-  ENTER;
-  RETURN(cuStreamCreate, stream, flags);
-}
+FORWARD(hipStreamCreate, cuStreamCreate, (void **stream), stream, 0)
+FORWARD(hipStreamCreateWithFlags, cuStreamCreate, (void **stream, unsigned flags), stream, flags)
 
 HIP hipStreamDestroy(void *stream) {
   ENTER;
@@ -19,15 +12,8 @@ HIP hipStreamDestroy(void *stream) {
   RETURN(cuStreamDestroy, stream);
 }
 
-HIP hipStreamQuery(void *stream) {
-  ENTER;
-  RETURN(cuStreamQuery, stream);
-}
-
-HIP hipStreamSynchronize(void *stream) {
-  ENTER;
-  RETURN(cuStreamSynchronize, stream);
-}
+FORWARD(hipStreamQuery, cuStreamQuery, (void *stream), stream)
+FORWARD(hipStreamSynchronize, cuStreamSynchronize, (void *stream), stream)
 
 HIP hipStreamWaitEvent(void *stream, void *event, unsigned flags) {
   ENTER;
@@ -51,10 +37,8 @@ HIP hipStreamGetDevice(void *stream, int *device) {
   return hip_fail(INVALID_HANDLE);
 }
 
-HIP hipStreamWriteValue64(void *stream, address target, uint64_t value, unsigned flags) {
-  ENTER;
-  RETURN(cuStreamWriteValue64, stream, target, value, flags);
-}
+FORWARD(hipStreamWriteValue64, cuStreamWriteValue64,
+        (void *stream, address target, uint64_t value, unsigned flags), stream, target, value, flags)
 
 HIP hipStreamWaitValue64(void *stream, address source, uint64_t value, unsigned flags,
                          uint64_t mask) {
@@ -63,30 +47,11 @@ HIP hipStreamWaitValue64(void *stream, address source, uint64_t value, unsigned 
   RETURN(cuStreamWaitValue64, stream, source, value, flags);
 }
 
-HIP hipStreamBeginCapture(void *stream, int mode) {
-  ENTER;
-  RETURN(cuStreamBeginCapture, stream, mode);
-}
-
-HIP hipStreamEndCapture(void *stream, void **graph) {
-  ENTER;
-  RETURN(cuStreamEndCapture, stream, graph);
-}
-
-HIP hipStreamIsCapturing(void *stream, int *status) {
-  ENTER;
-  RETURN(cuStreamIsCapturing, stream, status);
-}
-
-HIP hipThreadExchangeStreamCaptureMode(int *mode) {
-  ENTER;
-  RETURN(cuThreadExchangeStreamCaptureMode, mode);
-}
-
-HIP hipEventCreateWithFlags(void **event, unsigned flags) {
-  ENTER;
-  RETURN(cuEventCreate, event, flags & EVENT_FLAGS);
-}
+FORWARD(hipStreamBeginCapture, cuStreamBeginCapture, (void *stream, int mode), stream, mode)
+FORWARD(hipStreamEndCapture, cuStreamEndCapture, (void *stream, void **graph), stream, graph)
+FORWARD(hipStreamIsCapturing, cuStreamIsCapturing, (void *stream, int *status), stream, status)
+FORWARD(hipThreadExchangeStreamCaptureMode, cuThreadExchangeStreamCaptureMode, (int *mode), mode)
+FORWARD(hipEventCreateWithFlags, cuEventCreate, (void **event, unsigned flags), event, flags & EVENT_FLAGS)
 
 HIP hipEventDestroy(void *event) {
   ENTER;
@@ -112,12 +77,7 @@ HIP hipEventSynchronize(void *event) {
   RETURN(cuEventSynchronize, event);
 }
 
-HIP hipEventElapsedTime(float *milliseconds, void *start, void *end) {
-  ENTER;
-  RETURN(cuEventElapsedTime, milliseconds, start, end);
-}
-
-HIP hipLaunchHostFunc(void *stream, host_function function, void *argument) {
-  ENTER;
-  RETURN(cuLaunchHostFunc, stream, function, argument);
-}
+FORWARD(hipEventElapsedTime, cuEventElapsedTime,
+        (float *milliseconds, void *start, void *end), milliseconds, start, end)
+FORWARD(hipLaunchHostFunc, cuLaunchHostFunc,
+        (void *stream, host_function function, void *argument), stream, function, argument)

@@ -190,5 +190,11 @@ void *hip_context(int device, int *error);
     if (entered) return hip_fail(entered); \
   } while (0)
 #define RETURN(...) return hip_result(CU(__VA_ARGS__))
+/* An entry point that is a function of the driver's: both names, the parameters, the arguments. */
+#define FORWARD(hip_name, cu_name, parameters, ...) \
+  HIP hip_name parameters { \
+    ENTER; \
+    RETURN(cu_name, __VA_ARGS__); \
+  }
 
 #endif
