@@ -122,7 +122,7 @@ def test_a_failure_while_a_waiter_asks_ends_the_wait_s6(held, latch, monkeypatch
     with monkeypatch.context() as patch:
         patch.setattr(waiting, "_ask_until", ask_until)
         with pytest.raises(OperationError, match="failed meanwhile"):
-            hal.wait_all([reached.at(1), running], 0.5)
+            hal.wait_all([reached.at(1), *hal.Fence(running)], 0.5)
     latch.open()
     running.wait(LIMIT)
 
