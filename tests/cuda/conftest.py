@@ -1,12 +1,14 @@
 """Give the tests of the CUDA backend native devices on the software driver."""
 
+import importlib
+
 import pytest
 import vendors
 from capture_harness import exchange, other
 from cuda_harness import Lab
-from vendors import device, driver, open_device, simulator
+from vendors import device, driver, native, open_device, simulator
 
-__all__ = ["device", "driver", "exchange", "open_device", "other", "simulator"]
+__all__ = ["device", "driver", "exchange", "native", "open_device", "other", "simulator"]
 
 pytest.importorskip("cuda.bindings", reason="pip install cuda-bindings")
 
@@ -36,3 +38,20 @@ def open_lab(driver, simulator):
 @pytest.fixture
 def lab(open_lab):
     return open_lab()
+
+
+@pytest.fixture
+def hide(monkeypatch):
+    """Have imports of a module by name fail, as ``hide("cuda.bindings.nvrtc")``."""
+    original = importlib.import_module
+
+    def hide_module(hidden):
+        def without(name, *rest):
+            if name == hidden:
+                message = f"No module named {name!r}"
+                raise ImportError(message)
+            return original(name, *rest)
+
+        monkeypatch.setattr(importlib, "import_module", without)
+
+    return hide_module

@@ -9,19 +9,18 @@ from hal.errors import HalError
 from hal.native import MemoryType
 
 
-def current():
-    from hal_cuda._driver import call, cuda  # noqa: PLC0415
-
-    return int(call(cuda.cuCtxGetCurrent))
-
-
-def make_current(context):
-    from hal_cuda._driver import call, cuda  # noqa: PLC0415
-
-    call(cuda.cuCtxSetCurrent, context)
+@pytest.fixture
+def current(native):
+    """The calling thread's context, as the driver tells it."""
+    return lambda: int(native.call(native.cuda.cuCtxGetCurrent))
 
 
-def test_each_thread_is_bound(lab):
+@pytest.fixture
+def make_current(native):
+    return lambda context: native.call(native.cuda.cuCtxSetCurrent, context)
+
+
+def test_each_thread_is_bound(lab, current):
     seen = []
 
     def work():
@@ -33,7 +32,7 @@ def test_each_thread_is_bound(lab):
     assert seen == [0, lab.device.context]
 
 
-def test_two_devices_take_turns_on_one_thread(open_lab):
+def test_two_devices_take_turns_on_one_thread(open_lab, current):
     labs = [open_lab(0), open_lab(1)]
     assert labs[0].device.context != labs[1].device.context
     for turn in range(4):
@@ -60,7 +59,7 @@ def test_two_devices_on_one_hardware_share_the_context(open_lab):
     assert first.device.domain is second.device.domain
 
 
-def test_what_is_created_is_ours_whatever_is_current(open_lab):
+def test_what_is_created_is_ours_whatever_is_current(open_lab, make_current):
     ours, other = open_lab(0), open_lab(1)
     ours.device.bind()
     for foreign in (other.device.context, 0):
@@ -73,7 +72,9 @@ def test_what_is_created_is_ours_whatever_is_current(open_lab):
 
 
 @pytest.mark.parametrize("code", [201, 400])
-def test_a_call_that_fails_for_the_context_is_repeated_in_ours(open_lab, simulator, code):
+def test_a_call_that_fails_for_the_context_is_repeated_in_ours(
+    open_lab, simulator, current, make_current, code
+):
     """A driver may want the context of what a call uses to be current."""
     lab, other = open_lab(0), open_lab(1)
     device, stream = lab.device, lab.stream()
@@ -95,14 +96,15 @@ def test_a_call_that_fails_for_the_context_is_repeated_in_ours(open_lab, simulat
     device.destroy_event(event)
 
 
-def test_closing_lets_the_context_go(driver, simulator):
-    from hal_cuda._driver import call, cuda  # noqa: PLC0415
+def test_closing_lets_the_context_go(native, driver, simulator):
+    def is_active():
+        return native.call(native.cuda.cuDevicePrimaryCtxGetState, 1)[1]
 
     first, second = Lab(driver, 1), Lab(driver, 1)
     first.close()
-    assert call(cuda.cuDevicePrimaryCtxGetState, 1)[1]
+    assert is_active()
     second.close()
-    assert not call(cuda.cuDevicePrimaryCtxGetState, 1)[1]
+    assert not is_active()
     again = Lab(driver, 1)
     again.device.bind()
     stream = again.stream()

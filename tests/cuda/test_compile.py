@@ -44,14 +44,14 @@ class Compiler:
 
 
 @pytest.fixture
-def compile_with(driver, monkeypatch, tmp_path):
-    from hal_cuda import _compile, _driver  # noqa: PLC0415
+def compile_with(native, monkeypatch, tmp_path):
+    from hal_cuda import _compile  # noqa: PLC0415
 
     monkeypatch.setenv("HAL_CACHE_DIR", str(tmp_path))
 
     def function(compiler, source=SOURCE, architecture="sm_90", **more):
-        monkeypatch.setattr(_driver, "compiler", compiler.compiler)
-        monkeypatch.setattr(_driver, "compile_source", compiler.compile_source)
+        monkeypatch.setattr(native, "compiler", compiler.compiler)
+        monkeypatch.setattr(native, "compile_source", compiler.compile_source)
         target = _compile.target_for(architecture)
         return _compile.compile_image(request(source, **more), target)[0]
 
@@ -160,12 +160,10 @@ HALF = "#include <cuda_fp16.h>\n#include <cooperative_groups.h>\n" + BROKEN
 
 @pytest.mark.parametrize("has_own", [True, False])
 def test_the_vendors_16_bit_floats_come_before_ours_c5(
-    compile_with, monkeypatch, tmp_path, has_own
+    native, compile_with, monkeypatch, tmp_path, has_own
 ):
-    from hal_cuda import _driver  # noqa: PLC0415
-
     folder = str(tmp_path) if has_own else None
-    monkeypatch.setattr(_driver, "header_folder", lambda: folder)
+    monkeypatch.setattr(native, "header_folder", lambda: folder)
     compiler = Compiler()
     for _ in range(2):
         compile_with(compiler, source=HALF)
@@ -205,19 +203,9 @@ def test_a_log_without_errors_is_shown_at_its_end_c5(compile_with):
         compile_with(Compiler(image=None, log="nvrtc: invalid value for --gpu-architecture"))
 
 
-def test_without_a_compiler_the_package_is_named(driver, lab, monkeypatch):
+def test_without_a_compiler_the_package_is_named(driver, lab, hide):
     """And the feature is not declared."""
-    import importlib  # noqa: PLC0415
-
-    original = importlib.import_module
-
-    def without(name, *rest):
-        if name == "cuda.bindings.nvrtc":
-            message = f"No module named {name!r}"
-            raise ImportError(message)
-        return original(name, *rest)
-
-    monkeypatch.setattr(importlib, "import_module", without)
+    hide("cuda.bindings.nvrtc")
     with pytest.raises(UnimplementedError, match="pip install nvidia-cuda-nvrtc"):
         compiled(lab.device, request(SOURCE))
     device = driver.open_device(0, {})

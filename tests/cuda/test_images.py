@@ -75,6 +75,14 @@ def test_a_refused_image_tells_both_sides_c5(lab):
     assert caught.value.native_name.startswith("CUDA_ERROR")
 
 
+@pytest.fixture
+def modules(vendor):
+    """The backend's own module for images in the driver."""
+    from hal_cuda import _module  # noqa: PLC0415 - imports the bindings
+
+    return _module
+
+
 class Bindings:
     """Take the place of the driver's functions for modules."""
 
@@ -96,50 +104,34 @@ class Bindings:
         return self.code, 0
 
 
-def test_ptx_ends_with_a_zero(driver, monkeypatch):
-    from hal_cuda import _module  # noqa: PLC0415
-
-    bindings = Bindings(_module.cuda, 0)
-    monkeypatch.setattr(_module, "cuda", bindings)
+def test_ptx_ends_with_a_zero(modules, monkeypatch):
+    bindings = Bindings(modules.cuda, 0)
+    monkeypatch.setattr(modules, "cuda", bindings)
     for image in (PTX, PTX + b"\0"):
-        assert _module.load(image, "sm_90") == 4711
+        assert modules.load(image, "sm_90") == 4711
     assert bindings.images == [PTX + b"\0"] * 2
 
 
-def test_ptx_that_is_refused_shows_the_drivers_log_c5(driver, monkeypatch):
-    from hal_cuda import _module  # noqa: PLC0415
-
-    code = _module.cuda.CUresult(218)
-    monkeypatch.setattr(_module, "cuda", Bindings(_module.cuda, code))
+def test_ptx_that_is_refused_shows_the_drivers_log_c5(modules, monkeypatch):
+    code = modules.cuda.CUresult(218)
+    monkeypatch.setattr(modules, "cuda", Bindings(modules.cuda, code))
     with pytest.raises(OperationError, match="PTX for sm_80, and the device is an sm_90") as caught:
-        _module.load(PTX, "sm_90")
+        modules.load(PTX, "sm_90")
     assert str(caught.value).endswith("bad ptx, so")
     assert caught.value.native_name == "CUDA_ERROR_INVALID_PTX"
 
 
-def test_lto_ir_is_linked_first(driver, monkeypatch):
-    from hal_cuda import _driver, _module  # noqa: PLC0415
-
-    bindings = Bindings(_module.cuda, 0)
-    monkeypatch.setattr(_module, "cuda", bindings)
-    monkeypatch.setattr(_driver, "link", lambda *arguments: repr(arguments[1:]).encode())
-    _module.load(b"\xed\x43\x4e\x7f", "sm_90")
-    _module.load(fatbin((8, 90)), "sm_90")
+def test_lto_ir_is_linked_first(native, modules, monkeypatch):
+    bindings = Bindings(modules.cuda, 0)
+    monkeypatch.setattr(modules, "cuda", bindings)
+    monkeypatch.setattr(native, "link", lambda *arguments: repr(arguments[1:]).encode())
+    modules.load(b"\xed\x43\x4e\x7f", "sm_90")
+    modules.load(fatbin((8, 90)), "sm_90")
     assert bindings.images == [b"('ltoir', 'sm_90')", b"('fatbin', 'sm_90')"]
 
 
-def test_lto_ir_without_its_linker_names_the_package(lab, monkeypatch):
-    import importlib  # noqa: PLC0415
-
-    original = importlib.import_module
-
-    def without(name, *rest):
-        if name == "cuda.bindings.nvjitlink":
-            message = "No module named 'cuda.bindings.nvjitlink'"
-            raise ImportError(message)
-        return original(name, *rest)
-
-    monkeypatch.setattr(importlib, "import_module", without)
+def test_lto_ir_without_its_linker_names_the_package(lab, hide):
+    hide("cuda.bindings.nvjitlink")
     with pytest.raises(UnimplementedError, match="pip install nvidia-nvjitlink"):
         lab.device.load_module(b"\xed\x43\x4e\x7f" + bytes(60))
 
@@ -154,29 +146,27 @@ class Listing:
     def __getattr__(self, name):
         return getattr(self._real, name)
 
-    def cuModuleGetFunction(self, _module, name):  # noqa: N802
+    def cuModuleGetFunction(self, modules, name):  # noqa: N802
         found = name.decode() in self._names
         return (0, self._names.index(name.decode()) + 1) if found else (self._real.CUresult(500), 0)
 
-    def cuModuleGetFunctionCount(self, _module):  # noqa: N802
+    def cuModuleGetFunctionCount(self, modules):  # noqa: N802
         return 0, len(self._names)
 
-    def cuModuleEnumerateFunctions(self, count, _module):  # noqa: N802
+    def cuModuleEnumerateFunctions(self, count, modules):  # noqa: N802
         return 0, list(range(1, count + 1))
 
     def cuFuncGetName(self, function):  # noqa: N802
         return 0, self._names[function - 1].encode()
 
 
-def test_a_cpp_kernel_is_found_by_its_name_c5(driver, monkeypatch):
-    from hal_cuda import _module  # noqa: PLC0415
-
+def test_a_cpp_kernel_is_found_by_its_name_c5(modules, monkeypatch):
     names = ["plain", "_Z5saxpyfPKfPfi", "_Z6scaledf", "_Z5twiceIfEvT_", "_Z5twiceIdEvT_"]
-    monkeypatch.setattr(_module, "cuda", Listing(_module.cuda, names))
-    assert _module.find_function(1, "plain") == 1
-    assert _module.find_function(1, "saxpy") == 2
-    assert _module.find_function(1, "_Z6scaledf") == 3
+    monkeypatch.setattr(modules, "cuda", Listing(modules.cuda, names))
+    assert modules.find_function(1, "plain") == 1
+    assert modules.find_function(1, "saxpy") == 2
+    assert modules.find_function(1, "_Z6scaledf") == 3
     with pytest.raises(NotFoundError, match="has 2 kernels 'twice'"):
-        _module.find_function(1, "twice")
+        modules.find_function(1, "twice")
     with pytest.raises(NotFoundError, match=r"'scale'; it has: .*_Z6scaledf.*plain"):
-        _module.find_function(1, "scale")
+        modules.find_function(1, "scale")

@@ -8,12 +8,6 @@ from hal._base.sync import Doorbell
 from hal.errors import OperationError
 
 
-def foreign():
-    from hal_cuda._driver import call, cuda  # noqa: PLC0415
-
-    return call, cuda
-
-
 def test_the_drivers_thread_takes_no_interpreter_lock_i6(lab):
     """Python goes on while a function that the driver runs does not come back."""
     wait = ctypes.cast(ctypes.CDLL(None).sem_wait, ctypes.c_void_p).value
@@ -28,24 +22,23 @@ def test_the_drivers_thread_takes_no_interpreter_lock_i6(lab):
         lab.finish()
 
 
-def test_memory_that_others_have_pinned_is_taken_as_it_is_m1(lab):
-    call, cuda = foreign()
+def test_memory_that_others_have_pinned_is_taken_as_it_is_m1(native, lab):
     lab.device.bind()
-    theirs = int(call(cuda.cuMemHostAlloc, 8192, 1))
+    theirs = int(native.call(native.cuda.cuMemHostAlloc, 8192, 1))
     stream = lab.stream()
     address = lab.device.import_host(theirs + 16, 64)
     lab.device.fill(stream, address, 7, 1, 64)
     lab.finish()
     assert ctypes.string_at(theirs + 16, 64) == bytes([7] * 64)
     lab.device.release_host(theirs + 16)
-    call(cuda.cuMemFreeHost, theirs)
+    native.call(native.cuda.cuMemFreeHost, theirs)
 
 
-def test_a_stream_of_ours_is_a_drivers_stream(lab):
-    call, cuda = foreign()
+def test_a_stream_of_ours_is_a_drivers_stream(native, lab):
     stream = lab.stream()
     lab.device.bind()
-    assert call(cuda.cuStreamGetFlags, lab.device.export_stream(stream)) == 1
+    handle = lab.device.export_stream(stream)
+    assert native.call(native.cuda.cuStreamGetFlags, handle) == 1
 
 
 def test_a_stream_that_is_none_is_refused(lab, simulator):

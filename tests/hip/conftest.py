@@ -2,9 +2,9 @@
 
 import pytest
 import vendors
-from vendors import device, driver, image, open_device, shared, simulator, stream
+from vendors import device, driver, image, native, open_device, shared, simulator, stream
 
-__all__ = ["device", "driver", "image", "open_device", "shared", "simulator", "stream"]
+__all__ = ["device", "driver", "image", "native", "open_device", "shared", "simulator", "stream"]
 
 pytest.importorskip("rocm.bindings", reason="pip install hip-python")
 

@@ -26,7 +26,8 @@ def translation_folder():
     """Build the translation of HIP to CUDA; return what ROCM_PATH is to be."""
     sources = Path(__file__).parents[1] / "hip_on_cuda"
     digest = hashlib.sha256()
-    for path in sorted(sources.glob("*.[ch]")):
+    shared = [Path(gpusim.__file__).with_name(name) for name in ("both_errors.h", "hip_types.h")]
+    for path in [*sorted(sources.glob("*.[ch]")), *shared]:
         digest.update(path.read_bytes())
     folder = gpusim.build_folder() / f"hip_on_cuda-{digest.hexdigest()[:16]}"
     if not (folder / "lib" / "libhiprtc.so").exists():

@@ -36,9 +36,7 @@ def test_every_optional_feature_is_there(device):
     }
 
 
-def test_each_thread_is_bound_to_the_device_that_it_asks_for(open_device):
-    from hal_hip._driver import call, hip  # noqa: PLC0415
-
+def test_each_thread_is_bound_to_the_device_that_it_asks_for(native, open_device):
     devices = [open_device(0), open_device(1)]
     seen = []
 
@@ -46,7 +44,7 @@ def test_each_thread_is_bound_to_the_device_that_it_asks_for(open_device):
         for device in (*devices, devices[0]):
             device.bind()
             address = device.allocate(256, MemoryType.DEVICE)
-            seen.append((call(hip.hipGetDevice), device.locate(address)))
+            seen.append((native.call(native.hip.hipGetDevice), device.locate(address)))
             device.free(address, MemoryType.DEVICE)
 
     Running(work).result()
@@ -64,34 +62,28 @@ def test_the_only_device_needs_no_binding(driver, simulator):
     device.close()
 
 
-def test_a_runtime_that_finds_no_functions_by_name_has_no_call_table(device, monkeypatch):
+def test_a_runtime_that_finds_no_functions_by_name_has_no_call_table(native, device, monkeypatch):
     """As before ROCm 6.2."""
-    from hal_hip import _driver  # noqa: PLC0415
-
-    monkeypatch.setattr(_driver, "has", lambda *names: "hipGetProcAddress" not in names)
+    monkeypatch.setattr(native, "has", lambda *names: "hipGetProcAddress" not in names)
     assert device.call_table() is None
 
 
-def test_enabling_a_peer_twice_is_no_error(open_device):
-    from hal_hip._driver import hip  # noqa: PLC0415
-
+def test_enabling_a_peer_twice_is_no_error(native, open_device):
     first, second = open_device(0), open_device(1)
     first.bind()
     for _ in range(2):
         first.enable_peer(second)
-        assert not hip.hipGetLastError()[0]
+        assert not native.hip.hipGetLastError()[0]
     first.enable_peer(first)
 
 
-def test_what_is_no_stream_is_refused(device, simulator):
-    from hal_hip._driver import call, hip  # noqa: PLC0415
-
+def test_what_is_no_stream_is_refused(native, device, simulator):
     simulator.strict(strict=False)
-    theirs = call(hip.hipStreamCreateWithFlags, 0)
-    call(hip.hipStreamDestroy, theirs)
+    theirs = native.call(native.hip.hipStreamCreateWithFlags, 0)
+    native.call(native.hip.hipStreamDestroy, theirs)
     with pytest.raises(OperationError, match="is no stream that"):
         device.adopt_stream(int(theirs))
-    assert not hip.hipGetLastError()[0]
+    assert not native.hip.hipGetLastError()[0]
 
 
 def test_occupancy_is_the_runtimes(device, image):

@@ -12,49 +12,6 @@ from hal.errors import (
 from hal.native import MemoryType
 
 
-@pytest.fixture
-def native(vendor):
-    from hal_hip import _driver  # noqa: PLC0415 - imports the bindings
-
-    return _driver
-
-
-@pytest.mark.parametrize(
-    ("code", "kind"),
-    [
-        (1, OperationError),
-        (2, OutOfMemoryError),
-        (9, OperationError),
-        (17, OperationError),
-        (101, OperationError),
-        (209, OperationError),
-        (214, DeviceLostError),
-        (400, OperationError),
-        (500, OperationError),
-        (700, DeviceLostError),
-        (701, OperationError),
-        (702, DeviceLostError),
-        (704, OperationError),
-        (709, DeviceLostError),
-        (710, DeviceLostError),
-        (712, OperationError),
-        (719, DeviceLostError),
-        (801, UnimplementedError),
-        (910, OperationError),
-        (53, DeviceLostError),
-        (900, OperationError),
-        (999, OperationError),
-        (1053, OperationError),
-    ],
-)
-def test_the_table_says_what_an_error_means(native, code, kind):
-    error = native.error_of(native.hip.hipError_t(code), "hipSomething")
-    assert type(error) is kind
-    assert error.native_code == code
-    assert error.native_name == native.hip.hipError_t(code).name
-    assert "hipSomething failed with hipError" in str(error)
-
-
 def test_the_last_error_is_taken_back(device, native, image):
     module = device.load_module(image)
     for failing in (
@@ -67,13 +24,6 @@ def test_the_last_error_is_taken_back(device, native, image):
             failing()
         assert not native.hip.hipGetLastError()[0]
     device.unload_module(module)
-
-
-def test_a_status_that_the_bindings_do_not_know_is_told(device, native, simulator):
-    simulator.fail("hipMalloc", 1, 12345)
-    with pytest.raises(OperationError, match=r"error 12345.*newer than the bindings") as caught:
-        device.allocate(256, MemoryType.DEVICE)
-    assert caught.value.native_code == 12345
 
 
 def test_a_device_that_has_failed_begins_afresh_for_who_opens_it_alone_o2(

@@ -14,9 +14,8 @@ def graphs(vendor):
     return _graph
 
 
-def test_structures_are_those_of_the_bindings(graphs):
-    from hal_hip._driver import hip  # noqa: PLC0415
-
+def test_structures_are_those_of_the_bindings(graphs, native):
+    hip = native.hip
     node = LaunchNode(0x1111, (1, 2, 3), (4, 5, 6), 7, 0x2222)
     theirs = hip.hipKernelNodeParams()
     theirs.func, theirs.kernelParams, theirs.sharedMemBytes = node.function, node.parameters, 7

@@ -100,18 +100,16 @@ def test_macros_and_options_reach_the_compiler_c5(device, tmp_path):
             compiled(device, request(source, defines={name: value}))
 
 
-def test_what_was_compiled_is_kept_on_disk(device, tmp_path, monkeypatch, simulator):
-    from hal_hip import _driver  # noqa: PLC0415
-
+def test_what_was_compiled_is_kept_on_disk(native, device, tmp_path, monkeypatch, simulator):
     monkeypatch.setenv("HAL_CACHE_DIR", str(tmp_path))
     runs = []
-    compile_source = _driver.compile_source
+    compile_source = native.compile_source
 
     def count(*arguments):
         runs.append(arguments)
         return compile_source(*arguments)
 
-    monkeypatch.setattr(_driver, "compile_source", count)
+    monkeypatch.setattr(native, "compile_source", count)
     asked = request("__global__ void kept(int *p) { p[0] = 1; }")
     assert compiled(device, asked) == compiled(device, asked)
     assert len(runs) == 1

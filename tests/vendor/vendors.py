@@ -55,6 +55,12 @@ def simulator(vendor):
 
 
 @pytest.fixture(scope="session")
+def native(vendor):
+    """The backend's module `_driver`, which imports the bindings."""
+    return vendor.native
+
+
+@pytest.fixture(scope="session")
 def driver(vendor):
     """Our driver over it, with two devices."""
     return vendor.driver
