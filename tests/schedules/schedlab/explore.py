@@ -65,13 +65,28 @@ class Follow(Strategy):
 
 
 class Depth(Strategy):
-    """Follow a prefix, then 0, and stop where an equivalent history was explored."""
+    """Follow a prefix, then 0, and stop where an equivalent history was explored.
 
-    def __init__(self, prefix, widths, seen, bound):
-        self.prefix = prefix
-        self.widths = widths
-        self.seen = seen
+    The next run's prefix is the last run's choices up to the last one that has another option.
+    """
+
+    def __init__(self, bound, *, prune):
+        self.prefix, self.widths = [], []
+        self.seen = {} if prune else None
         self.bound = bound
+
+    def begin(self):
+        """Begin a run; what it starts from is there."""
+
+    def advance(self, scheduler):
+        """Take the next prefix; return whether there is any."""
+        self.prefix, self.widths = scheduler.choices, scheduler.widths
+        while self.prefix and self.prefix[-1] + 1 >= self.widths[-1]:
+            self.prefix.pop()
+            self.widths.pop()
+        if self.prefix:
+            self.prefix[-1] += 1
+        return bool(self.prefix)
 
     def may_preempt(self, scheduler):
         return self.bound is None or scheduler.preemptions < self.bound
@@ -177,22 +192,16 @@ def _run(case, scheduler):
         raise
 
 
+@_supervised()
 def run_once(case, strategy, **settings):
     """Run one schedule; return the scheduler, with what it did."""
     scheduler = Scheduler(strategy, **settings)
-    with _supervised():
-        _run(case, scheduler)
+    _run(case, scheduler)
     return scheduler
 
 
-def explore(case, **settings):
-    """Run every schedule of `case`, depth first; stop at the first failure; see `_explore`."""
-    with _supervised():
-        return _explore(case, **settings)
-
-
-def _explore(case, *, bound=None, budget=None, prune=True, **settings):
-    """Do the work of `explore`.
+def explore(case, *, bound=None, prune=True, **settings):
+    """Run every schedule of `case`, depth first; stop at the first failure.
 
     Parameters
     ----------
@@ -205,38 +214,7 @@ def _explore(case, *, bound=None, budget=None, prune=True, **settings):
         one in which the same accesses to locks, doorbells, shared attributes
         and the device happened in the same order wherever the order matters.
     """
-    report = Report(case.name, bound=bound)
-    seen = {} if prune else None
-    ends = set()
-    prefix, widths = [], []
-    start = time.perf_counter()
-    while True:
-        scheduler = Scheduler(Depth(prefix, widths, seen, bound), track=prune, **settings)
-        try:
-            _run(case, scheduler)
-            report.schedules += 1
-            ends.add(scheduler.fingerprint(with_current=False) if prune else report.schedules)
-        except PrunedError:
-            report.pruned += 1
-        except ScheduleError as failure:
-            report.failure = failure
-            break
-        if (report.schedules + report.pruned) % COLLECT_EVERY == 0:
-            gc.collect()
-        report.steps += scheduler.steps
-        prefix, widths = scheduler.choices, scheduler.widths
-        while prefix and prefix[-1] + 1 >= widths[-1]:
-            prefix.pop()
-            widths.pop()
-        if not prefix:
-            report.complete = True
-            break
-        prefix[-1] += 1
-        if budget is not None and report.schedules + report.pruned >= budget:
-            break
-    report.histories = len(ends)
-    report.seconds = time.perf_counter() - start
-    return report
+    return _cover(case, Depth(bound, prune=prune), bound=bound, track=prune, **settings)
 
 
 def reduce(case, **settings):
@@ -245,34 +223,37 @@ def reduce(case, **settings):
     `budget` as `explore` has it. `Report.pruned` counts runs that turned out to be equivalent
     to an earlier one.
     """
-    with _supervised():
-        return _reduce(case, **settings)
+    return _cover(case, Reduction(), **settings)
 
 
-def _reduce(case, *, budget=None, **settings):
-    report = Report(case.name)
+@_supervised()
+def _cover(case, strategy, *, bound=None, budget=None, **settings):
+    """Run schedules until the strategy has no other; with `track`, count the histories."""
+    report = Report(case.name, bound=bound)
+    ends = set()
     start = time.perf_counter()
-    strategy = Reduction()
     while True:
         strategy.begin()
         scheduler = Scheduler(strategy, **settings)
         try:
             _run(case, scheduler)
             report.schedules += 1
+            if settings.get("track"):
+                ends.add(scheduler.fingerprint(with_current=False))
         except PrunedError:
             report.pruned += 1
         except ScheduleError as failure:
             report.failure = failure
             break
-        report.steps += scheduler.steps
         if (report.schedules + report.pruned) % COLLECT_EVERY == 0:
             gc.collect()
-        if not strategy.advance():
+        report.steps += scheduler.steps
+        if not strategy.advance(scheduler):
             report.complete = True
             break
         if budget is not None and report.schedules + report.pruned >= budget:
             break
-    report.histories = report.schedules
+    report.histories = len(ends) or report.schedules
     report.seconds = time.perf_counter() - start
     return report
 
@@ -296,13 +277,9 @@ def deepen(case, *, bounds=(0, 1, 2, None), budget=None, **settings):
     return report
 
 
+@_supervised()
 def search(case, seeds, **settings):
     """Run `case` once per seed; stop at the first failure."""
-    with _supervised():
-        return _search(case, seeds, **settings)
-
-
-def _search(case, seeds, **settings):
     report = Report(case.name)
     start = time.perf_counter()
     for seed in seeds:

@@ -158,20 +158,35 @@ def _numbers(first):
     return (np.arange(LENGTH) + first).astype(np.uint8)
 
 
+def _two_buffers(world):
+    return [world.devices[0, 0].allocate(LENGTH) for _ in range(2)]
+
+
+def _write_both(world, scheduler, buffers, error=()):
+    """Have two threads write through one ring; return the bytes of those that did not fail."""
+    ended = []
+
+    def writes(index, queue):
+        try:
+            world.queues[queue].write(buffers[index], _numbers(99 * index)).wait()
+        except error:
+            return
+        ended.append(index)
+
+    run_threads(world, scheduler, lambda: writes(0, "q"), lambda: writes(1, "r"))
+    return {each: world.vendors[0].peek(buffers[each].address, LENGTH) for each in ended}
+
+
+def _expect_bytes(scheduler, found):
+    expect(scheduler, found, {each: _numbers(99 * each).tobytes() for each in found})
+
+
 @by_hand(MEMORY, "staged writes", program_of(queues=TWO, **STAGED))
 def staged_writes(world, scheduler):
     """Two writes share the ring: neither gets the other's bytes, and none waits for ever."""
-    device = world.devices[0, 0]
-    buffers = [device.allocate(LENGTH) for _ in range(2)]
-    arrays = [_numbers(0), _numbers(99)]
-
-    def writes(index, queue):
-        world.queues[queue].write(buffers[index], arrays[index]).wait()
-
-    run_threads(world, scheduler, lambda: writes(0, "q"), lambda: writes(1, "r"))
-    for buffer, array in zip(buffers, arrays, strict=True):
-        data = world.vendors[0].peek(buffer.address, LENGTH)
-        expect(scheduler, data, array.tobytes())
+    found = _write_both(world, scheduler, _two_buffers(world))
+    expect(scheduler, len(found), 2)
+    _expect_bytes(scheduler, found)
 
 
 @by_hand(MEMORY, "staged read", program_of(queues=TWO, **STAGED))
@@ -211,20 +226,10 @@ def staged_and_close(world, scheduler):
 @by_hand(MEMORY, "staged and lost", program_of(queues=TWO, **STAGED))
 def staged_and_lost(world, scheduler):
     """The device is lost at any call of two writes: both end, and nobody stands in line."""
-    device = world.devices[0, 0]
-    buffers = [device.allocate(LENGTH) for _ in range(2)]
-    errors = world.core.errors
-    vendor = world.vendors[0]
-
-    def writes(index, queue):
-        try:
-            world.queues[queue].write(buffers[index], _numbers(index)).wait()
-        except errors.DeviceLostError:
-            return
-
+    vendor, buffers = world.vendors[0], _two_buffers(world)
     world.start()
     vendor.lost_at = vendor.calls + 2 + scheduler.choose(8, "at which call it is lost")
-    run_threads(world, scheduler, lambda: writes(0, "q"), lambda: writes(1, "r"))
+    _write_both(world, scheduler, buffers, world.core.errors.DeviceLostError)
     vendor.lost_at = None
 
 
@@ -243,25 +248,12 @@ def _refuse_one(world, scheduler, calls):
 @by_hand(MEMORY, "staged and refused", program_of(queues=TWO, **STAGED))
 def staged_and_refused(world, scheduler):
     """Any call of two writes is refused: one write fails at the most, and the bytes are right."""
-    device = world.devices[0, 0]
-    buffers = [device.allocate(LENGTH) for _ in range(2)]
-    arrays = [_numbers(0), _numbers(99)]
-    failed = []
-
-    def writes(index, queue):
-        try:
-            world.queues[queue].write(buffers[index], arrays[index]).wait()
-        except world.core.errors.OperationError:
-            failed.append(index)
-
+    buffers = _two_buffers(world)
     _refuse_one(world, scheduler, 8)
-    run_threads(world, scheduler, lambda: writes(0, "q"), lambda: writes(1, "r"))
+    found = _write_both(world, scheduler, buffers, world.core.errors.OperationError)
     world.vendors[0].faults.clear()
-    expect(scheduler, len(failed) < len(buffers), wanted=True)
-    for index, (buffer, array) in enumerate(zip(buffers, arrays, strict=True)):
-        data = world.vendors[0].peek(buffer.address, LENGTH)
-        if index not in failed:
-            expect(scheduler, data, array.tobytes())
+    expect(scheduler, bool(found), wanted=True)
+    _expect_bytes(scheduler, found)
 
 
 @_allocating("alloca and refused")

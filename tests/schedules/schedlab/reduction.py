@@ -66,7 +66,7 @@ class Reduction(Strategy):
         self.node = -1
         self.recording = True
 
-    def advance(self):
+    def advance(self, _scheduler):
         """Choose what to try next, from the deepest decision up; return whether there is any."""
         while self.nodes:
             node = self.nodes[-1]
