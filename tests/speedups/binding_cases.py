@@ -1,11 +1,10 @@
 """Cases of the shortcut of executions with new bindings."""
 
-import gc
 import sys
 
 import numpy as np
 import pytest
-from shortcut_harness import Calls, fails, main, warm
+from shortcut_harness import Calls, OnlyC, fails, keeps_nothing, main, warm
 
 import hal
 from hal_conformance.calls import Holds
@@ -36,6 +35,7 @@ class World:
         for commands in (self.one, self.many):
             for _ in range(2):  # an instance, and what binds it anew
                 self.queue.execute(commands, bindings=(*self.buffers[:2], 0, 1)).wait()
+        self.wanted = [each.numpy() for each in self.buffers]
 
     def record(self, count, **options):
         add, fold = self.kernels
@@ -51,70 +51,63 @@ class World:
                 commands.barrier()
         return commands
 
-    def values(self):
-        return [each.numpy() for each in self.buffers]
+    def execute(self, commands, x, y, number, grid, execute=hal.Queue.execute):
+        """Bind buffers by their numbers, a number and a grid; note what that does to the values."""
+        table = (self.buffers[x], self.buffers[y], number, grid)
+        for index in range(1 if commands is self.one else 3):
+            if index == 1:
+                self.wanted[y][:4] = self.wanted[y][:4] * 3 + 2 * int(number)
+                continue
+            for block in range(1 if index else grid if type(grid) is int else grid[0]):
+                self.wanted[y][4 * block : 4 * block + 4] += self.wanted[x][:4] + int(number)
+        return execute(self.queue, commands, bindings=table)
+
+    def check(self):
+        """Fail unless the buffers have the values that all executions lead to."""
+        now = [each.numpy().tolist() for each in self.buffers]
+        assert now == [each.tolist() for each in self.wanted]
 
 
-def expected(values, bindings, count):
-    """Compute what an execution does to the values of the bound buffers."""
-    x, y, number, grid = bindings
-    for index in range(count):
-        if index == 1:
-            values[y][:4] = values[y][:4] * 3 + 2 * number
-            continue
-        for block in range(1 if index else grid):
-            values[y][4 * block : 4 * block + 4] += values[x][:4] + number
+def as_list(queue, commands, bindings):
+    return queue.execute(commands, bindings=list(bindings))
 
 
 def case_new_bindings_take_no_python_c3(device):
     world = World(device)
-    values = world.values()
     tables = [(0, 1, 5, 1), (2, 3, 0, 2), (2, 3, np.uint8(7), (1, 1)), (1, 0, 7, 1), (1, 0, 7, 1)]
-    for commands, count in ((world.one, 1), (world.many, 3)):
-        with Calls() as calls:
-            for x, y, number, grid in tables:
-                table = [world.buffers[x], world.buffers[y], number, grid]
-                world.queue.execute(commands, bindings=table)
-                last = world.queue.execute(commands, bindings=(*table,))
-        assert not calls.names, calls.names
+    for commands in (world.one, world.many):
+        with OnlyC():
+            for table in tables:
+                world.execute(commands, *table, as_list)
+                last = world.execute(commands, *table)
         last.wait(30)
-        for x, y, number, grid in tables:
-            for _ in range(2):
-                blocks = grid if type(grid) is int else grid[0]
-                expected(values, (x, y, int(number), blocks), count)
-    for now, wanted in zip(world.values(), values, strict=True):
-        assert now.tolist() == wanted.tolist()
+    world.check()
 
 
 def case_python_and_the_extension_take_turns_c4(device):
     """Each knows what the other has left in an instance, and a launch of nothing is Python's."""
     world = World(device)
-    pick, values = np.random.default_rng(5), world.values()
+    pick = np.random.default_rng(5)
     for _ in range(300):
         x, y = (int(each) for each in pick.permutation(4)[:2])
         number, grid = int(pick.integers(3)), int(pick.integers(3))
-        commands, count = (world.one, 1) if pick.integers(2) else (world.many, 3)
-        table = world.buffers[x], world.buffers[y], number, grid
+        commands = world.one if pick.integers(2) else world.many
         execute = PLAIN if pick.integers(2) else hal.Queue.execute
-        execute(world.queue, commands, bindings=table)
-        expected(values, (x, y, number, grid), count)
+        world.execute(commands, x, y, number, grid, execute)
     device.wait_idle(30)
-    for now, wanted in zip(world.values(), values, strict=True):
-        assert now.tolist() == wanted.tolist()
+    world.check()
 
 
 def case_bindings_that_take_turns_have_an_instance_each_c4(device):
     """So none of them is updated; up to four for a stream."""
     world = World(device)
-    pool, values = world.many._playback._pool, world.values()
+    pool = world.many._playback._pool
     for turns, most in ((2, 2), (3, 3), (7, 4)):
         tables = [(0, 1 + number % 3, number, 1) for number in range(turns)]
         for round_ in range(6):
             with Calls() as calls:
-                for x, y, number, grid in tables:
-                    table = world.buffers[x], world.buffers[y], number, grid
-                    world.queue.execute(world.many, bindings=table)
-                    expected(values, (x, y, number, grid), 3)
+                for table in tables:
+                    world.execute(world.many, *table)
             assert round_ < 3 or not calls.names, calls.names
             device.wait_idle(30)  # so that there are events
         assert len(pool) <= most
@@ -124,13 +117,10 @@ def case_bindings_that_take_turns_have_an_instance_each_c4(device):
         sim = fails("cuGraphExecKernelNodeSetParams", 0, device)
         before = sim.calls("cuGraphExecKernelNodeSetParams")
         for number in (6, 5, 6, 5):
-            table = world.buffers[0], world.buffers[1 + number % 3], number, 1
-            world.queue.execute(world.many, bindings=table)
-            expected(values, (0, 1 + number % 3, number, 1), 3)
+            world.execute(world.many, 0, 1 + number % 3, number, 1)
         assert sim.calls("cuGraphExecKernelNodeSetParams") == before
     device.wait_idle(30)
-    for now, wanted in zip(world.values(), values, strict=True):
-        assert now.tolist() == wanted.tolist()
+    world.check()
 
 
 def case_queues_have_instances_of_their_own_c4(device):
@@ -202,9 +192,8 @@ def case_memory_of_an_alloca_is_bound_and_noted_m3(device):
     temporary = queue.alloca(32, dtype=np.int32)
     temporary.allocation.wait()
     queue.fill(temporary, 2)
-    with Calls() as calls:
+    with OnlyC():
         last = queue.execute(world.many, bindings=(world.buffers[0], temporary, 1, 1))
-    assert not calls.names, calls.names
     assert temporary._storage.uses[-1] is last
     queue.dealloca(temporary)
     device.wait_idle(30)
@@ -220,21 +209,13 @@ def case_buffers_live_until_it_has_ended_and_no_longer_q5(device):
             for commands in (world.one, world.many):
                 table = world.buffers[number % 2], world.buffers[1 - number % 2], 1, 1
                 queue.execute(commands, bindings=table)
-        device.wait_idle(30)
-        gc.collect()
-        return [sys.getrefcount(each) for each in held], len(gc.get_objects())
 
-    run(100)
-    references, objects = run(100)
-    again, more = run(1000)
-    assert again == references
-    assert more - objects < 1500
+    keeps_nothing(run, held, device, 100, 1000)
     target = device.upload(np.zeros(8, np.int32))
     with Holds(device._native) as holds:
         holds.hold(queue._stream)
-        with Calls() as calls:
+        with OnlyC():
             queue.execute(world.many, bindings=(world.buffers[0], target, 0, 1))
-        assert not calls.names, calls.names
         storage = target._storage
         target.close()
         assert sys.getrefcount(storage) == 3  # here, as an argument, and in the operation
@@ -245,23 +226,18 @@ def case_a_refused_update_is_repeated_c4(device):
     """Where the first, the second or each update fails: the software driver only."""
     if device.backend != "cuda":
         return
-    world = World(device)
-    values, function = world.values(), "cuGraphExecKernelNodeSetParams"
+    world, function = World(device), "cuGraphExecKernelNodeSetParams"
     tables = [(0, 1, 1, 1), (2, 3, 2, 2)] * 2
     for fail in (1, 2, 3):
-        for x, y, number, grid in tables:
+        for table in tables:
             sim = fails(function, 0, device)
             sim.fail(function, fail, 999)
-            table = world.buffers[x], world.buffers[y], number, grid
-            world.queue.execute(world.many, bindings=table).wait(30)
+            world.execute(world.many, *table).wait(30)
             assert not sim.fail_none()
-            expected(values, (x, y, number, grid), 3)
     fails(function, 6, device)  # the driver takes none: Python makes a new instance
-    world.queue.execute(world.many, bindings=(*world.buffers[:2], 1, 1)).wait(30)
+    world.execute(world.many, 0, 1, 1, 1).wait(30)
     sim.fail_none()
-    expected(values, (0, 1, 1, 1), 3)
-    for now, wanted in zip(world.values(), values, strict=True):
-        assert now.tolist() == wanted.tolist()
+    world.check()
 
 
 if __name__ == "__main__":

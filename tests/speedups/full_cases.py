@@ -12,6 +12,7 @@ import threading
 
 import gpusim
 import pytest
+from core_harness import Running
 from pool_cases import grow
 from shortcut_harness import Calls, fails, main, warm
 
@@ -104,16 +105,14 @@ def case_a_call_that_blocks_publishes_to_who_has_come_s2(device):
 
 def case_a_close_waits_for_a_call_that_blocks_q6(device):
     with Blocked(device) as blocked:
-        behind, left = blocked.queue.fill(blocked.buffer, 99), []
-        closer = threading.Thread(target=lambda: left.append(device.close(timeout=LIMIT)))
-        closer.start()
+        behind = blocked.queue.fill(blocked.buffer, 99)
+        closing = Running(device.close, LIMIT)
         while behind.state == "pending":
             pass
         assert behind.state == "cancelled"
-        assert not left
+        assert closing.is_alive()
         blocked.open()
-        closer.join(LIMIT)
-    assert left == [()]
+        assert closing.result() == ()
 
 
 def case_a_call_that_fails_takes_its_claim_back_s1(device):

@@ -1,11 +1,11 @@
 """Cases of operations that stand in line, and are released, on any device."""
 
 import sys
-import threading
 
 import numpy as np
 import pytest
-from shortcut_harness import SOURCE, Calls, main, warm
+from core_harness import Running
+from shortcut_harness import SOURCE, Calls, OnlyC, main, warm
 
 import hal
 from hal._engine import progress
@@ -72,9 +72,8 @@ def case_recordings_stand_in_line_and_are_issued_in_c_q1(device):
                     last = queue.execute(commands, wait=(go.at(1),), signal=(done.at(value),))
             assert set(calls.names) <= checks, calls.names
             assert last.state == "pending"
-            with Calls() as calls:
+            with OnlyC():
                 go.signal(1)
-            assert not calls.names, calls.names
             done.wait(40, 30)
             assert buffer.numpy().tolist() == [count] * 256
         with device.record(slots=1, command_buffer=mode) as commands:
@@ -181,9 +180,8 @@ def case_a_signal_releases_what_its_operations_signal_s2(device):
         queue.fill(buffer, number, wait=(before.at(1), go.at(1)), signal=(step.at(1),))
         before = step
     behind = [queue.fill(buffer, 99, signal=(steps[0].at(9),)) for queue in queues[1:2]]
-    with Calls() as calls:
+    with OnlyC():
         go.signal(1)
-    assert not calls.names, calls.names
     hal.wait_all([steps[-1].at(1), *behind], 30)
     device.wait_idle()
     assert all(not queue._backlog and not queue._pending for queue in queues)
@@ -200,9 +198,8 @@ def case_a_submission_releases_what_waits_for_it_s2(device):
         for value in (1, 2)
     ]
     last = other.barrier(wait=(second.at(2),))
-    with Calls() as calls:
+    with OnlyC():
         queue.fill(buffer, 2, signal=(first.at(2),))
-    assert not calls.names, calls.names
     hal.wait_all((*waiting, last), 30)
     assert (first.query(), second.query()) == (2, 2)
 
@@ -236,23 +233,16 @@ def case_a_signal_wakes_who_sleeps_without_python_s6(device):
     """A thread that waits for one value, and one that waits for many; not before the last."""
     first, second = hal.create_semaphore(), hal.create_semaphore()
     twice = (first.at(1), second.at(1), first.at(1))
-    threads = [
-        threading.Thread(target=first.wait, args=(1, 30)),
-        threading.Thread(target=hal.wait_all, args=(twice, 30)),
-    ]
-    for each in threads:
-        each.start()
+    threads = [Running(first.wait, 1, 30), Running(hal.wait_all, twice, 30)]
     registers = [(first, "_recorded"), (first, "_reached"), (second, "_reached")]
     while not all(len(getattr(semaphore, name) or ()) for semaphore, name in registers):
         assert all(each.is_alive() for each in threads)
-    with Calls() as calls:
+    with OnlyC():
         first.signal(1)
-    assert not calls.names, calls.names
-    threads[0].join(30)
+    threads[0].result()
     assert [each.is_alive() for each in threads] == [False, True]
     second.signal(1)
-    threads[1].join(30)
-    assert not threads[1].is_alive()
+    threads[1].result()
     assert not len(first._recorded) + len(first._reached) + len(second._reached)
 
 
@@ -262,15 +252,13 @@ def case_a_thread_that_waits_for_many_leaves_them_to_c_s6(device):
     semaphores = [hal.create_semaphore() for _ in range(200)]
     for semaphore in semaphores:
         queue.fill(buffer, 1, wait=(go.at(1),), signal=(semaphore.at(1),))
-    waiting = threading.Thread(target=hal.wait_all, args=([each.at(1) for each in semaphores], 60))
-    waiting.start()
+    waiting = Running(hal.wait_all, [each.at(1) for each in semaphores], 60)
     while not len(semaphores[0]._reached or ()):
         assert waiting.is_alive()
     with Calls() as calls:
         go.signal(1)
     assert not {"_issue", "release", "_publish"} & calls.names.keys(), calls.names
-    waiting.join(60)
-    assert not waiting.is_alive()
+    waiting.result()
     device.wait_idle()
     assert all(not len(each._reached) for each in semaphores)
 

@@ -1,11 +1,11 @@
 """Cases of the objects that are made of those that have ended (`recycle.c`)."""
 
 import gc
-import subprocess
 import sys
 import weakref
 from unittest import mock
 
+from child_processes import assert_quiet, run_command
 from shortcut_harness import main, warm
 
 import hal
@@ -143,10 +143,7 @@ assert type(semaphore.at(1)) is hal.Timepoint
 
 def case_objects_of_classes_that_are_imported_again_end_as_before(device):
     """As a tool does that reloads a program: classes of both imports are alive."""
-    done = subprocess.run(
-        [sys.executable, "-c", AGAIN], capture_output=True, text=True, timeout=120, check=False
-    )
-    assert (done.returncode, done.stderr) == (0, "")
+    assert_quiet(run_command([sys.executable, "-c", AGAIN]))
 
 
 if __name__ == "__main__":

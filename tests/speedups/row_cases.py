@@ -11,7 +11,7 @@ import sys
 
 import gpusim
 import numpy as np
-from shortcut_harness import FAILED, SOURCE, fails, main, warm
+from shortcut_harness import FAILED, SOURCE, fails, main, records, warm
 
 import hal
 from hal._engine import timelines
@@ -21,14 +21,6 @@ LIMIT = 60.0
 COUNT = 48  # of a row: fewer than the submissions after which a queue harvests
 SHARE = 8  # operations of one event, at the most
 LOST = 719
-
-
-def records(call, *arguments):
-    """Return how many events a call records."""
-    sim = gpusim.load()
-    before = sim.calls("cuEventRecord")
-    call(*arguments)
-    return sim.calls("cuEventRecord") - before
 
 
 def in_a_row(submit, orders=({},) * COUNT, kept=None):

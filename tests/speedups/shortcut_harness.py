@@ -38,6 +38,14 @@ class Calls:
             self.names[frame.f_code.co_qualname] += 1
 
 
+class OnlyC(Calls):
+    """A block in which C does everything: no Python function of hal's is called."""
+
+    def __exit__(self, kind, *_):
+        super().__exit__()
+        assert kind or not self.names, self.names
+
+
 def warm(device):
     """Have events made, so that the pool has some."""
     buffer = device.allocate(256)
@@ -45,6 +53,22 @@ def warm(device):
     last.wait()
     device.wait_idle()
     return buffer
+
+
+def keeps_nothing(run, kept, device, first, more):
+    """Fail if many turns of `run(count)` keep more references or objects than `first` turns do."""
+
+    def counts(turns):
+        run(turns)
+        device.wait_idle(60)
+        gc.collect()
+        return [sys.getrefcount(each) for each in kept], len(gc.get_objects())
+
+    counts(first)
+    references, objects = counts(first)
+    again, grown = counts(more)
+    assert again == references
+    assert grown - objects < 1500  # the pool of events grows with what is in flight: to 512 or so
 
 
 def in_threads(*functions):
@@ -117,6 +141,16 @@ def fails(function, calls, device):
     for number in range(1, calls + 1):
         sim.fail(function, number, FAILED)
     return sim
+
+
+def records(call, *arguments):
+    """Return how many events a call records on the software driver."""
+    import gpusim  # noqa: PLC0415 - only runs on the software driver have it
+
+    sim = gpusim.load()
+    before = sim.calls("cuEventRecord")
+    call(*arguments)
+    return sim.calls("cuEventRecord") - before
 
 
 def main(spec, *names, cases):
