@@ -1,6 +1,6 @@
 /* Meeting: the collectives of one rank of several processes, on streams that are threads (rules G1, G3).
  *
- * `begin` has a stream call `run`, which exchanges one message with each other rank, over a library of messages
+ * `begin` has a stream call `run`, or a thread that waits for the stream `help`. They exchange one message with each other rank, over a library of messages
  * (MPI) whose functions are given by address. A message is a header, which says what the operation is, and behind it
  * the data of a small operation. So all have come, and agree, before data moves. The data of a large one follows in
  * messages from buffer to buffer. No call of the library waits for a rank: the library's own collectives would, and a
@@ -9,21 +9,14 @@
  * tenth, and half as much again in a large broadcast.
  * The stream of an operation that went wrong is held until `end`: by then the group has failed the operation, which
  * would count as done otherwise. No operation runs twice or beside another one: they come in turn. */
-#include "speedups.h"
+#include "meeting.h"
 
 #include <sched.h>
-#include <stdatomic.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
 enum {
-  LINE = 64,          /* bytes of the processor's cache line, and a multiple of every element's */
-  BEFORE = 24,        /* bytes of a header in front of the number, and an end */
-  AFTER = 52,         /* and behind it */
-  HEADER = 96,        /* bytes, ended by zeros: both, and the digits */
-  RECORDS = 16,       /* headers that are remembered */
   MOST_DATA = 16384,  /* bytes of an operation's data behind a header: with 65536 a broadcast of those takes 1.8 x */
   ALL_DATA = 131072,  /* and behind those of all ranks: one of many ranks sends as few as its algorithm can */
   MOST_ROOM = 524288, /* bytes that another rank sends to be reduced: more cost the cache, fewer more turns */
@@ -32,73 +25,21 @@ enum {
   STATUS = 64,        /* bytes of a status, at least */
   EAGER_TURNS = 256,    /* looks at messages, some 30 us, before others may have the processor in between */
   QUICK_TURNS = 100000, /* and before it naps */
+  MOST_HELPED = 1048576, /* bytes of a rank's data that a thread moves which waits for it */
   NAP_NS = 500000,
   STOP_NAPS = 2000, /* at most, while a stream takes back what it would receive */
-};
-
-typedef int (*library_function)(uintptr_t, uintptr_t, uintptr_t, uintptr_t, uintptr_t, uintptr_t, uintptr_t);
-
-/* What a rank does with the data of all. */
-enum action { NOTHING, FOLD, PLACE, TAKE };
-
-/* An operation but for its number and its buffers. */
-struct plan {
-  struct plan *next;
-  char before[BEFORE], after[AFTER]; /* of the header, around the number */
-  enum action action;
-  int root;               /* that alone gets (FOLD) or gives (TAKE); -1: all do */
-  size_t piece, stride;   /* bytes for each rank, and from one rank's to the next one's in the source */
-  uintptr_t type, op;     /* to reduce with */
-  int item;               /* bytes of an element */
-  bool divides;           /* the sum, of floats, by the number of ranks */
-};
-
-struct meeting {
-  PyObject_HEAD
-  int (*call)(void *stream, void (*function)(void *), void *argument);
-  library_function send, receive, test_all, cancel, reduce_local, probe;
-  uintptr_t comm, byte, tag;            /* handles and constants of the library's */
-  uintptr_t any, told_tag;              /* of what ranks tell each other, as that the group is broken */
-  size_t request; /* bytes of a request */
-  int rank, size;
-  size_t most, room;     /* bytes of data behind a header, and of what may be received from a rank */
-  size_t *bytes;         /* of data behind the header to each rank */
-  int posted, receiving; /* requests, and those of them in front that receive */
-  char *sent, *taken, *requests, *statuses;
-  char records[RECORDS][HEADER];
-  _Atomic uint64_t begun, agreed; /* operations that this rank has come to, and that all have */
-  _Atomic int inside, status; /* `status` is the library's for a call that failed */
-  _Atomic bool stopped, is_held, ended; /* nothing begins or comes any more; nor is anything to come; its stream goes on */
-  _Atomic bool is_left; /* an operation that has begun in the library and not ended */
-  _Atomic bool moves;   /* data between buffers is on its way */
-  _Atomic bool differ, listens; /* it `listens` until Python has taken what others told */
-  struct plan *plans;
-};
-
-/* An operation. */
-struct run {
-  struct meeting *meeting;
-  const struct plan *plan;
-  char *source, *target;
+  HEARD_NS = 1000000, /* how long small operations go without a look at what the others have told */
 };
 
 static void nap(void) { nanosleep(&(struct timespec){0, NAP_NS}, NULL); }
 
-static char *message_to(const struct meeting *self, int rank) { return self->sent + (size_t)rank * (HEADER + self->most); }
-static char *message_from(const struct meeting *self, int rank) { return self->taken + (size_t)rank * self->room; }
-
 /* After a call that failed the library may still write to the messages. */
-static bool note(struct meeting *self, int status) {
+bool note(struct meeting *self, int status) {
   if (!status) return true;
   self->is_left = true;
   atomic_store(&self->status, status);
   return false;
 }
-
-static uintptr_t word(const void *pointer) { return (uintptr_t)pointer; }
-
-/* The `number`th of the other ranks, from 1 on: each rank has another first one. */
-static int other(const struct meeting *self, int number) { return (self->rank + number) % self->size; }
 
 static bool post(struct meeting *self, library_function function, const char *message, size_t length, int rank) {
   if (!length) return true;
@@ -106,13 +47,11 @@ static bool post(struct meeting *self, library_function function, const char *me
   return note(self, function(word(message), length, self->byte, (uintptr_t)rank, self->tag, self->comm, word(request)));
 }
 
-/* Begin to send a message. */
-static bool send(struct meeting *self, const char *message, size_t length, int rank) {
+bool send_message(struct meeting *self, const char *message, size_t length, int rank) {
   return post(self, self->send, message, length, rank);
 }
 
-/* Begin to receive one, before any is sent. */
-static bool receive(struct meeting *self, char *message, size_t length, int rank) {
+bool receive_message(struct meeting *self, char *message, size_t length, int rank) {
   bool is_posted = post(self, self->receive, message, length, rank);
   self->receiving = self->posted;
   return is_posted;
@@ -125,55 +64,81 @@ static void take_back(struct meeting *self) {
     self->cancel(word(self->requests + (size_t)i * self->request), 0, 0, 0, 0, 0, 0);
 }
 
-/* Wait for the messages; false if the library fails, or the meeting was stopped. `naps` after a while. */
+/* Whether the messages are there, WRONG if the library fails, or the meeting was stopped. */
+static enum stage are_there(struct meeting *self) {
+  int is_done = 0;
+  uintptr_t count = (uintptr_t)self->posted;
+  int status = self->test_all(count, word(self->requests), word(&is_done), word(self->statuses), 0, 0, 0);
+  if (!note(self, status)) return WRONG;
+  if (is_done) self->posted = self->receiving = 0;
+  if (is_done) return OVER;
+  if (!atomic_load_explicit(&self->stopped, memory_order_relaxed)) return SENT;
+  take_back(self);
+  return WRONG;
+}
+
+/* Wait for the messages; false if that went wrong. `naps` after a while. */
 static bool complete(struct meeting *self, bool naps) {
-  int is_done = 0, turn = 0;
+  int turn = 0;
   for (;;) {
-    uintptr_t count = (uintptr_t)self->posted;
-    int status = self->test_all(count, word(self->requests), word(&is_done), word(self->statuses), 0, 0, 0);
-    if (!note(self, status)) return false;
-    if (is_done) break;
-    if (atomic_load_explicit(&self->stopped, memory_order_relaxed)) {
-      take_back(self);
-      return false;
-    }
+    enum stage stage = are_there(self);
+    if (stage != SENT) return stage == OVER;
     if (turn < QUICK_TURNS) turn++;
     if (turn == QUICK_TURNS && naps) nap();
     else if (turn > EAGER_TURNS) sched_yield();
   }
-  self->posted = self->receiving = 0;
-  return true;
 }
 
-/* Wait until Python has taken what the others have told, if they have: a rank that comes late must hear first that the
- * group is broken. Each call has the library take one message or so, and what a rank tells comes behind its header. */
-static bool listen(struct meeting *self) {
-  int is_told = 1;
-  while (is_told && !atomic_load(&self->stopped)) {
-    is_told = 0;
-    for (int i = 0; !is_told && i <= self->size; i++) {
-      int status = self->probe(self->any, self->told_tag, self->comm, word(&is_told), word(self->statuses), 0, 0);
-      if (!note(self, status)) return false;
-    }
-    if (is_told) atomic_store(&self->listens, true);
-    while (atomic_load(&self->listens) && !atomic_load(&self->stopped)) nap();
+static int64_t now_ns(void) {
+  struct timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return now.tv_sec * 1000000000LL + now.tv_nsec;
+}
+
+/* Whether others have told something that Python has not taken: a rank that comes late must hear first that the group
+ * is broken. Each call has the library take one message or so, and what a rank tells comes behind its header. These
+ * calls are a third of a small operation, so those that follow each other closely share one look. */
+static bool is_told(struct meeting *self, bool is_small) {
+  int64_t now = now_ns();
+  if (atomic_load(&self->listens)) return true;
+  if (is_small && now - self->heard < HEARD_NS) return false;
+  int is_there = 0;
+  for (int i = 0; !is_there && i <= self->size; i++) {
+    int status = self->probe(self->any, self->told_tag, self->comm, word(&is_there), word(self->statuses), 0, 0);
+    if (!note(self, status)) return true;
+  }
+  if (is_there) atomic_store(&self->listens, true);
+  else self->heard = now;
+  return is_there;
+}
+
+/* Wait until Python has taken what the others have told, if they have; false if the group is broken. */
+static bool listen(struct meeting *self, bool is_small) {
+  while (!atomic_load(&self->stopped) && is_told(self, is_small)) {
+    if (atomic_load(&self->status)) return false;
+    nap();
   }
   return !atomic_load(&self->stopped);
 }
 
-/* Exchange the messages. Returns whether all ranks have come and agree. */
-static bool exchange(struct meeting *self, const char *header) {
+/* Begin the exchange of messages. */
+static bool begin_exchange(struct meeting *self, const char *header) {
   memcpy(self->records[atomic_load(&self->begun) % RECORDS], header, HEADER);
   atomic_fetch_add(&self->begun, 1);
+  memcpy(message_from(self, self->rank), header, HEADER);
   for (int i = 1; i < self->size; i++)
-    if (!receive(self, message_from(self, other(self, i)), self->room, other(self, i))) return false;
+    if (!receive_message(self, message_from(self, other(self, i)), self->room, other(self, i))) return false;
   for (int i = 1; i < self->size; i++) {
     int rank = other(self, i);
     memcpy(message_to(self, rank), header, HEADER);
-    if (!send(self, message_to(self, rank), HEADER + self->bytes[rank], rank)) return false;
+    if (!send_message(self, message_to(self, rank), HEADER + self->bytes[rank], rank)) return false;
   }
-  if (self->posted && (!complete(self, true) || !listen(self))) return false;
-  memcpy(message_from(self, self->rank), header, HEADER);
+  return true;
+}
+
+/* Whether all ranks, which have come, agree. */
+static bool agree(struct meeting *self) {
+  const char *header = message_from(self, self->rank);
   for (int rank = 0; rank < self->size; rank++)
     if (memcmp(message_from(self, rank), header, HEADER)) {
       atomic_store(&self->differ, true);
@@ -183,181 +148,94 @@ static bool exchange(struct meeting *self, const char *header) {
   return true;
 }
 
-/* Reduce what another rank has sent, of some bytes, into a target. */
-static bool reduce(struct meeting *self, const struct plan *plan, const char *data, char *target, size_t length) {
-  return note(self, self->reduce_local(word(data), word(target), length / (size_t)plan->item, plan->type, plan->op, 0, 0));
+/* By hand: the C library takes a fifth of a microsecond. */
+static void write_header(const struct plan *plan, uint64_t number, char *header) {
+  char digits[20], *digit = digits + sizeof digits, *place = stpcpy(header, plan->before);
+  do *--digit = (char)('0' + number % 10);
+  while (number /= 10);
+  size_t count = (size_t)(digits + sizeof digits - digit);
+  memcpy(place, digit, count);
+  strcpy(place + count, plan->after);
 }
 
-static void divide(const struct meeting *self, const struct plan *plan, char *target, size_t length) {
-  if (!plan->divides) return;
-  for (size_t i = 0; i < length / (size_t)plan->item; i++) {
-    if (plan->item == sizeof(float)) ((float *)target)[i] /= (float)self->size;
-    if (plan->item == sizeof(double)) ((double *)target)[i] /= (double)self->size;
-  }
-}
-
-/* Whether a rank gets a part of an operation's result. */
-static bool gets(const struct plan *plan, int rank) {
-  return plan->action != FOLD || plan->root < 0 || plan->root == rank;
-}
-
-/* Make the result of what the messages have brought. */
-static bool use(struct meeting *self, const struct run *run) {
+/* Begin an operation; false if the library fails, or the meeting was stopped. */
+static bool start(struct meeting *self, struct run *run) {
   const struct plan *plan = run->plan;
-  if (!plan->piece || !gets(plan, self->rank)) return true;
-  if (plan->action == TAKE) {
-    memcpy(run->target, message_from(self, plan->root) + HEADER, plan->piece);
-    return true;
-  }
-  /* From rank 0 on, at every rank: each reduces all data itself, and in an order of its own its sums of floats would not
-   * be those of the others. */
-  for (int rank = 0; rank < self->size; rank++) {
-    const char *data = message_from(self, rank) + HEADER;
-    if (plan->action == PLACE) {
-      memcpy(run->target + (size_t)rank * plan->piece, data, plan->piece);
-    } else if (!rank) {
-      memcpy(run->target, data, plan->piece);
-    } else if (!reduce(self, plan, data, run->target, plan->piece)) {
+  if (atomic_load(&self->stopped)) return false;
+  run->stage = SENT;
+  char header[HEADER] = "";
+  write_header(plan, atomic_load(&self->begun) + 1, header);
+  memset(self->bytes, 0, (size_t)self->size * sizeof *self->bytes);
+  if (run->is_small) pack(self, run);
+  return begin_exchange(self, header);
+}
+
+/* What comes once the messages are there; false if ranks differ, the library fails, or the meeting was stopped. */
+static bool go_on(struct meeting *self, struct run *run) {
+  if (!run->has_agreed) {
+    if (!agree(self)) return false;
+    run->has_agreed = true;
+    if (run->is_small) run->stage = OVER;
+    if (run->is_small) return use(self, run);
+    atomic_store(&self->moves, true); /* before it looks: `stop` and `end` do both the other way round */
+    if (atomic_load(&self->stopped)) {
+      atomic_store(&self->moves, false);
       return false;
     }
   }
-  divide(self, plan, run->target, plan->piece);
+  if (!move_on(self, run)) return false;
+  if (run->stage == OVER) atomic_store(&self->moves, false);
   return true;
-}
-
-/* Write the data into the messages: this rank's own, too, since the source may be the target. */
-static void pack(const struct meeting *self, const struct run *run) {
-  const struct plan *plan = run->plan;
-  for (int rank = 0; rank < self->size; rank++) {
-    bool gives = plan->action == TAKE ? plan->root == self->rank : plan->root < 0 || plan->root == rank;
-    self->bytes[rank] = gives ? plan->piece : 0;
-    char *message = rank == self->rank ? message_from(self, rank) : message_to(self, rank);
-    if (gives && plan->piece) memcpy(message + HEADER, run->source + (size_t)rank * plan->stride, plan->piece);
-  }
-}
-
-/* The most bytes of a part, of `parts` that make up some bytes and each have a rank of its own. */
-static size_t part_of(size_t bytes, size_t parts) { return ((bytes + parts - 1) / parts + LINE - 1) / LINE * LINE; }
-
-/* How many bytes of a piece a part has from a place on. */
-static size_t length_of(const struct plan *plan, size_t begin, size_t part) {
-  size_t left = begin < plan->piece ? plan->piece - begin : 0;
-  return left < part ? left : part;
-}
-
-/* Reduce large data. Each rank makes a part of the result from what the others send it, and sends that part to those
- * that get it: as many bytes as any algorithm moves. It goes by rounds, because what is received has little room. */
-static bool fold(struct meeting *self, const struct run *run) {
-  const struct plan *plan = run->plan;
-  bool is_shared = !plan->stride; /* else each rank has a piece of its own, and keeps it */
-  size_t size = (size_t)self->size, own = (size_t)self->rank, parts = is_shared ? size : 1, part;
-  for (size_t begin = 0; begin < plan->piece; begin += parts * part) {
-    part = part_of(plan->piece - begin, parts);
-    if (part > self->room) part = self->room;
-    const char *source = run->source + begin;
-    size_t next = is_shared ? part : plan->stride, mine = is_shared ? begin + own * part : begin;
-    size_t length = length_of(plan, mine, part);
-    for (int i = 1; i < self->size; i++)
-      if (!receive(self, message_from(self, other(self, i)), length, other(self, i))) return false;
-    for (int i = 1; i < self->size; i++) {
-      size_t rank = (size_t)other(self, i), bytes = length_of(plan, is_shared ? begin + rank * part : begin, part);
-      if (!send(self, source + rank * next, bytes, (int)rank)) return false;
-    }
-    if (!complete(self, false)) return false;
-    char *sum = gets(plan, self->rank) ? run->target + mine : message_from(self, self->rank);
-    if (sum != source + own * next) memcpy(sum, source + own * next, length);
-    /* In this rank's own order: nobody else makes this part, so all get the same sum. */
-    for (int i = 1; i < self->size; i++)
-      if (!reduce(self, plan, message_from(self, other(self, i)), sum, length)) return false;
-    divide(self, plan, sum, length);
-    if (!is_shared) continue;
-    for (int i = 1; gets(plan, self->rank) && i < self->size; i++) {
-      size_t rank = (size_t)other(self, i), place = begin + rank * part;
-      if (!receive(self, run->target + place, length_of(plan, place, part), (int)rank)) return false;
-    }
-    for (int i = 1; i < self->size; i++)
-      if (gets(plan, other(self, i)) && !send(self, sum, length, other(self, i))) return false;
-    if (!complete(self, false)) return false;
-  }
-  return true;
-}
-
-/* Exchange large pieces. */
-static bool place(struct meeting *self, const struct run *run) {
-  size_t piece = run->plan->piece, stride = run->plan->stride, own = (size_t)self->rank;
-  const char *source = run->source + own * stride;
-  char *target = run->target + own * piece;
-  for (int i = 1; i < self->size; i++)
-    if (!receive(self, run->target + (size_t)other(self, i) * piece, piece, other(self, i))) return false;
-  for (int i = 1; i < self->size; i++)
-    if (!send(self, run->source + (size_t)other(self, i) * stride, piece, other(self, i))) return false;
-  if (source != target) memcpy(target, source, piece);
-  return complete(self, false);
-}
-
-/* Take large data from the root, which sends each rank a part: all send their part to each other. */
-static bool take(struct meeting *self, const struct run *run) {
-  const struct plan *plan = run->plan;
-  bool is_root = plan->root == self->rank;
-  char *data = run->target;
-  size_t part = part_of(plan->piece, (size_t)self->size), mine = (size_t)self->rank * part;
-  size_t length = length_of(plan, mine, part);
-  if (is_root && run->source != data) memcpy(data, run->source, plan->piece);
-  for (int i = 1; is_root && i < self->size; i++) {
-    size_t begin = (size_t)other(self, i) * part;
-    if (!send(self, data + begin, length_of(plan, begin, part), other(self, i))) return false;
-  }
-  if (!is_root && (!receive(self, data + mine, length, plan->root) || !complete(self, false))) return false;
-  for (int i = 1; !is_root && i < self->size; i++) {
-    size_t begin = (size_t)other(self, i) * part;
-    if (!receive(self, data + begin, length_of(plan, begin, part), other(self, i))) return false;
-  }
-  for (int i = 1; i < self->size; i++)
-    if (other(self, i) != plan->root && !send(self, data + mine, length, other(self, i))) return false;
-  return complete(self, false);
-}
-
-/* Move large data between the buffers; false if the library fails, or the meeting was stopped before. */
-static bool move(struct meeting *self, const struct run *run) {
-  enum action action = run->plan->action;
-  atomic_store(&self->moves, true); /* before it looks: `stop` and `end` do both the other way round */
-  bool is_over = atomic_load(&self->stopped);
-  bool is_moved = !is_over && (action == FOLD ? fold(self, run) : action == TAKE ? take(self, run) : place(self, run));
-  if (is_over || is_moved) atomic_store(&self->moves, false);
-  return is_moved;
 }
 
 /* Run an operation; false if ranks differ, the library fails, or the meeting was stopped. */
-static bool run(struct meeting *self, const struct run *run) {
-  const struct plan *plan = run->plan;
-  if (atomic_load(&self->stopped)) return false;
-  char header[HEADER] = "";
-  unsigned long long number = atomic_load(&self->begun) + 1;
-  snprintf(header, sizeof header, "%s%llu%s", plan->before, number, plan->after);
-  bool is_small = plan->piece <= self->most;
-  memset(self->bytes, 0, (size_t)self->size * sizeof *self->bytes);
-  if (is_small) pack(self, run);
-  return exchange(self, header) && (is_small ? use(self, run) : move(self, run));
+static bool run(struct meeting *self, struct run *run) {
+  if (run->stage == FRESH && !start(self, run)) return false;
+  while (run->stage == SENT) {
+    if (self->posted && !complete(self, !run->has_agreed)) return false;
+    if (!run->has_agreed && self->size > 1 && !listen(self, run->is_small)) return false;
+    if (!go_on(self, run)) return false;
+  }
+  return run->stage == OVER;
 }
 
-/* Run an operation, on the thread of a stream. */
-static void run_on_stream(void *argument) {
-  struct run given = *(struct run *)argument;
-  struct meeting *self = given.meeting;
-  free(argument);
+/* Run an operation on a thread that waits for it, while the others come soon and its data takes no long time. */
+static enum stage help(struct meeting *self, struct run *run) {
+  if (run->plan->piece > MOST_HELPED || run->stage == WRONG) return run->stage;
+  if (run->stage == FRESH && !start(self, run)) return WRONG;
+  for (int turn = 0; run->stage == SENT;) {
+    enum stage stage = self->posted ? are_there(self) : OVER;
+    if (stage == WRONG) return WRONG;
+    if (stage == SENT && ++turn == EAGER_TURNS) return SENT;
+    if (stage == SENT) continue;
+    if (!run->has_agreed && self->size > 1 && is_told(self, run->is_small)) return SENT;
+    if (!go_on(self, run)) return WRONG;
+    turn = 0;
+  }
+  return run->stage;
+}
+
+/* Run an operation that is on a stream; 0 if it is the stream's thread to go on. */
+static int run_on_stream(void *argument, int helps) {
+  struct run *given = argument;
+  struct meeting *self = given->meeting;
   atomic_store(&self->inside, 1);
-  if (!run(self, &given)) {
+  if (helps && (given->stage = help(self, given)) != OVER) return 0;
+  if (!helps && !run(self, given)) {
     atomic_store(&self->is_held, true);
     while (!atomic_load(&self->ended)) nap();
   }
   atomic_store(&self->inside, 0);
+  free(argument);
+  return 1;
 }
 
 /* Put an operation on a stream: the function of a `GroupCall`. */
 static int begin(struct meeting *self, const struct plan *plan, char *source, char *target, void *stream) {
   struct run *made = malloc(sizeof *made);
   if (!made) return -1;
-  *made = (struct run){self, plan, source, target};
+  *made = (struct run){.meeting = self, .plan = plan, .source = source, .target = target};
+  made->is_small = plan->piece <= self->most;
   int status = self->call(stream, run_on_stream, made);
   if (status) free(made);
   return status;
@@ -436,7 +314,9 @@ static PyObject *meeting_run(PyObject *object, PyObject *args) {
   struct meeting *self = (struct meeting *)object;
   unsigned long long plan, source, target;
   if (!PyArg_ParseTuple(args, "KKK", &plan, &source, &target)) return NULL;
-  const struct run given = {self, (struct plan *)(uintptr_t)plan, (char *)(uintptr_t)source, (char *)(uintptr_t)target};
+  const struct plan *known = (struct plan *)(uintptr_t)plan;
+  struct run given = {.plan = known, .source = (char *)(uintptr_t)source, .target = (char *)(uintptr_t)target};
+  given.is_small = known->piece <= self->most;
   bool is_done;
   Py_BEGIN_ALLOW_THREADS
   is_done = run(self, &given);

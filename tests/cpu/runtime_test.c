@@ -361,6 +361,38 @@ static void awaited(bool is_wide) {
   CHECK(hal_cpu_stream_destroy((uint32_t)slot) == 0);
 }
 
+/* What a stream's worker and a thread that waits run in turn: each once, and one after the other. */
+static _Atomic uint64_t begun, ended;
+static _Atomic int inside;
+static uint64_t helped, refused;
+static int shared(void *argument, int helps) {
+  uint64_t number = (uint64_t)(uintptr_t)argument;
+  CHECK(atomic_fetch_add(&inside, 1) == 0 && atomic_load(&ended) == number);
+  bool is_first = atomic_load(&begun) == number;
+  if (is_first) atomic_fetch_add(&begun, 1);
+  bool is_done = !helps || number % 3; /* some the worker has to end */
+  helped += helps && is_done, refused += !is_done;
+  if (is_done) atomic_fetch_add(&ended, 1);
+  atomic_fetch_sub(&inside, 1);
+  return is_done;
+}
+
+static void helpers(void) {
+  int slot = hal_cpu_stream_create(1);
+  void *event = (void *)9, *stream = (void *)(uintptr_t)slot;
+  atomic_store(&begun, 0), atomic_store(&ended, 0), helped = refused = 0;
+  for (uint64_t count = 0; count < ROUNDS || !helped || !refused;) {
+    for (uint32_t row = roll(5); row < 5; row++)
+      CHECK(hal_cpu_call(stream, shared, (void *)(uintptr_t)count++) == 0);
+    CHECK(hal_cpu_record_event(event, stream) == 0);
+    if (roll(2)) CHECK(enqueue(slot, KIND_EMPTY, 0, 0, 0, 0) == 0);
+    while (hal_cpu_await_event(event, 1000000)) continue;
+    CHECK(atomic_load(&ended) == count && atomic_load(&begun) == count);
+  }
+  synchronize(slot);
+  CHECK(hal_cpu_stream_destroy((uint32_t)slot) == 0);
+}
+
 int main(void) {
   hal_cpu_start(2);
   for (int i = 0; i < 3; i++) {
@@ -375,6 +407,7 @@ int main(void) {
   call_table();
   awaited(true);
   awaited(false);
+  helpers();
   for (int i = 0; i < 3; i++) graph_parties();
   CHECK(hal_cpu_allocate(UINT64_MAX) == NULL);
   /* Ends with a stream that still has work. */

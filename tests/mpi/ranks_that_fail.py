@@ -90,7 +90,32 @@ def late(group):
     return found
 
 
-def unheard(group, *, is_taken=False):
+def patience(group):
+    """Rank 0 gives up a wait for an operation, to which rank 1 comes later; return what it saw."""
+    world, found = _mpi.MPI.COMM_WORLD, {"late": 0, "wrong": []}
+    for count in (8, 20_000, 1_200_006):
+        buffer = group.device.upload(np.ones(count, np.float32))
+        for _ in range(5):
+            if group.rank == 1:
+                world.recv(source=0)
+            work = group.device.queue.all_reduce(buffer, group=group, op="average")
+            if group.rank == 0:
+                try:
+                    work.wait(0.001)
+                except TimeoutError:
+                    found["late"] += 1
+                world.send(None, 1)
+            work.wait(LIMIT)
+        if not (buffer.numpy() == 1).all():
+            found["wrong"].append(count)
+    return found
+
+
+def small(group):
+    return unheard(group, count=8)
+
+
+def unheard(group, *, is_taken=False, count=120_000):
     """Rank 1 comes to an operation that rank 0 has given up, and has not looked since.
 
     Or another thread of its process has taken what rank 0 told, and no more.
@@ -102,8 +127,8 @@ def unheard(group, *, is_taken=False):
         MPI.COMM_WORLD.recv(source=0)
         while is_taken and group._native._failure is None:
             group._native._hear()
-        return seen(reduce(group, 120_000))
-    found = seen(reduce(group, 120_000))
+        return seen(reduce(group, count))
+    found = seen(reduce(group, count))
     while not group._native._is_over:  # then it has told
         time.sleep(0.01)
     MPI.COMM_WORLD.send(None, 1)

@@ -177,7 +177,14 @@ def test_a_late_rank_fails_the_others_in_time_over_mpi_g3():
     assert found[1]["goes on"]
 
 
-@pytest.mark.parametrize("case", ["unheard", "taken"])
+def test_a_wait_that_is_given_up_leaves_its_operation_to_the_stream_g3():
+    """The thread that waits runs the operation, as far as it can in its time."""
+    found = fail("patience", 2)
+    assert found[0]["late"] == 15
+    assert found[0]["wrong"] == found[1]["wrong"] == []
+
+
+@pytest.mark.parametrize("case", ["unheard", "taken", "small"])
 def test_a_late_rank_learns_of_the_failure_first_over_mpi_g3(case):
     """Though the others' data is there: else it moved data alone, and MPI would not end."""
     for each in fail(case, 2, 2.0).values():

@@ -405,11 +405,14 @@ class CallTable(NamedTuple):
     same mode as `query_event`. With it the core records fewer events. 0 where an operation can
     fail by itself, which only its event tells: then each operation has one."""
     call: int = 0
-    """``int (void *stream, void (*function)(void *), void *argument)``: has the stream call a plain
-    function, as `NativeDevice.notify` does, that may block for as long as other processes do. 0
-    where streams are no threads of the process, or do not work on its memory."""
+    """``int (void *stream, int (*function)(void *, int helps), void *argument)``: has the stream
+    call a plain function with 0, which may block for as long as other processes do. A thread that
+    waits for the stream may call it with 1 instead, until it returns 1: then it returns soon, and 0
+    if it has not ended. One thread at a time is inside. 0 where streams are no threads of the
+    process, or do not work on its memory."""
     await_event: int = 0
-    """``int (void *event, uint64_t nanoseconds)``: does what `query_event` does, but where the
-    work wants the processor of a thread that asks for it, the calling thread sleeps first, until
-    the event is complete or the time is up. Called without the interpreter lock, and the event
+    """``int (void *event, uint64_t nanoseconds)``: does what `query_event` does, but runs what the
+    stream may leave to a thread that waits (`call`), and where the work wants the processor of a
+    thread that asks for it, the calling thread sleeps first, until the event is complete or the
+    time is up. Called without the interpreter lock, and the event
     may be destroyed meanwhile. 0: a thread that asks yields its processor in between."""

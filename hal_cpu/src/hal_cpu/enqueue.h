@@ -89,9 +89,11 @@ EXPORT int hal_cpu_query_event(void *event) {
   return has_fault(event_slot(found), found >> 16) ? EFAULT : 0;
 }
 
-/* As hal_cpu_query_event, but a thread that would take a processor from the work sleeps first, and any other yields. */
+/* As hal_cpu_query_event, but the thread helps first. One that would take a processor from the work sleeps then, and
+ * any other yields. */
 EXPORT int hal_cpu_await_event(void *event, uint64_t nanoseconds) {
   uint64_t found = atomic_load_explicit(&events[(uintptr_t)event], memory_order_relaxed);
+  if (found != ENDED && !is_complete(found)) help((uint32_t)event_slot(found), found >> 16);
   if (found != ENDED && !is_complete(found)) {
     if (atomic_load_explicit(&pool.wide, memory_order_relaxed) > 0)
       sleep_for((uint32_t)event_slot(found), found >> 16, now_ns() + (int64_t)nanoseconds);
@@ -125,8 +127,8 @@ EXPORT int hal_cpu_copy(uintptr_t target, uintptr_t source, size_t size, void *s
   return enqueue_order((uintptr_t)stream, &(struct order){.kind = KIND_COPY, .words = {target, source, size}});
 }
 
-EXPORT int hal_cpu_call(void *stream, void (*function)(void *), void *argument) {
-  struct order order = {.kind = KIND_CALL, .words = {(uintptr_t)function, (uintptr_t)argument}};
+EXPORT int hal_cpu_call(void *stream, int (*function)(void *, int), void *argument) {
+  struct order order = {.kind = KIND_SHARED, .words = {(uintptr_t)function, (uintptr_t)argument}};
   return enqueue_order((uintptr_t)stream, &order);
 }
 

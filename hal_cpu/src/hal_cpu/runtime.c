@@ -33,28 +33,25 @@ static void *stream_main(void *argument) {
   start_state(&stream->state);
   stream->state.slot = stream->slot;
   _Atomic uint64_t *published = &progress[stream->slot].published;
-  uint64_t done = atomic_load_explicit(&progress[stream->slot].completed, memory_order_relaxed);
+  _Atomic uint64_t *completed = &progress[stream->slot].completed;
   for (;;) {
-    uint64_t target = atomic_load_explicit(published, memory_order_acquire);
-    if (target == done) {
+    uint64_t done = atomic_load_explicit(completed, memory_order_acquire);
+    if (atomic_load_explicit(published, memory_order_acquire) == done) {
       await_work(stream, done);
       continue;
     }
+    if (!take_over(stream, done)) continue;
+    done = atomic_load_explicit(completed, memory_order_acquire);
+    uint64_t target = atomic_load_explicit(published, memory_order_acquire);
     while (done != target) {
       /* At exit nobody keeps memory alive any more: stay here for good. */
       while (atomic_load_explicit(&halting, memory_order_relaxed)) pause();
-      struct record *record = (struct record *)stream->position;
-      if (record->kind == KIND_JUMP) {
-        struct chunk *old = stream->reading;
-        stream->reading = record->jump;
-        stream->position = stream->reading->records;
-        recycle(stream, old);
-        continue;
-      }
+      struct record *record = next_record(stream);
       stream->position += (size_t)record->lines * LINE;
       switch (record->kind) {
         case KIND_WAIT: wait_for((uint32_t)record->wait.slot, record->wait.sequence, -1); break;
         case KIND_CALL: record->call.function(record->call.argument); break;
+        case KIND_SHARED: record->shared.function(record->shared.argument, 0); break;
         case KIND_GRAPH: do_graph(record, stream->threads, &stream->state); break;
         case KIND_EXIT:
           end_state(&stream->state);
@@ -64,6 +61,7 @@ static void *stream_main(void *argument) {
       }
       complete(stream->slot, ++done);
     }
+    let_go(stream->slot);
   }
 }
 
@@ -116,6 +114,7 @@ EXPORT int hal_cpu_stream_create(uint32_t threads) {
   stream->slot = take_slot();
   if (stream->slot < MAX_STREAMS) {
     streams[stream->slot] = stream;
+    let_go(stream->slot);
     error = start_thread(&stream->thread, stream_main, stream);
     if (error) {
       streams[stream->slot] = NULL;

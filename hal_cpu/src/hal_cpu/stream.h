@@ -14,6 +14,7 @@ enum {
   SPARE_CHUNKS = 16,      /* chunks that a stream keeps for reuse */
   MAX_STREAMS = 4096,     /* that live at the same time */
   STREAM_SPIN_NS = 50000, /* how long an idle stream's worker looks for work before it sleeps */
+  HELP_NS = 2000,         /* and waits for a thread that has helped before to help again */
 };
 
 struct chunk {
@@ -27,6 +28,7 @@ _Static_assert(sizeof(struct chunk) == CHUNK, "a chunk's header must be one line
 struct progress {
   _Alignas(LINE) _Atomic uint64_t completed;
   _Atomic uint64_t fault; /* the record of the oldest fault that nobody took, or UINT64_MAX */
+  _Atomic bool is_taken;  /* by the thread that runs records: the worker, or one that waits */
   _Alignas(LINE) _Atomic uint64_t published;
 };
 _Static_assert(sizeof(struct progress) == 128, "Python relies on this layout");
@@ -63,10 +65,11 @@ struct stream {
   struct chunk *_Atomic spare; /* a stack with one pushing and one popping thread */
   _Atomic int spare_count;
 
-  /* The worker's. */
+  /* Of the thread that runs records. */
   _Alignas(LINE) char *position;
   struct chunk *reading;
   struct thread_state state;
+  _Atomic bool is_helped; /* the last record was run by a thread that waited for it */
 };
 
 static struct stream *streams[MAX_STREAMS];
@@ -199,6 +202,57 @@ static void recycle(struct stream *stream, struct chunk *chunk) {
   while (!atomic_compare_exchange_weak_explicit(&stream->spare, &chunk->next, chunk, memory_order_release,
                                                 memory_order_relaxed)) {
   }
+}
+
+/* Return the next record of a stream that has one. */
+static struct record *next_record(struct stream *stream) {
+  struct record *record = (struct record *)stream->position;
+  if (record->kind != KIND_JUMP) return record;
+  struct chunk *old = stream->reading;
+  stream->reading = record->jump;
+  stream->position = stream->reading->records;
+  recycle(stream, old);
+  return (struct record *)stream->position;
+}
+
+static bool take(uint32_t slot) {
+  _Atomic bool *is_taken = &progress[slot].is_taken;
+  return !atomic_load_explicit(is_taken, memory_order_relaxed) &&
+         !atomic_exchange_explicit(is_taken, true, memory_order_acquire);
+}
+
+static void let_go(uint32_t slot) { atomic_store_explicit(&progress[slot].is_taken, false, memory_order_release); }
+
+/* Have the worker run records; false if another thread has run some meanwhile. */
+static bool take_over(struct stream *stream, uint64_t done) {
+  _Atomic uint64_t *completed = &progress[stream->slot].completed;
+  if (atomic_load_explicit(&stream->is_helped, memory_order_relaxed)) {
+    int64_t end = now_ns() + HELP_NS;
+    do SPIN(atomic_load_explicit(completed, memory_order_relaxed) != done);
+    while (atomic_load_explicit(completed, memory_order_relaxed) == done && now_ns() < end);
+    if (atomic_load_explicit(completed, memory_order_relaxed) != done) return false;
+    atomic_store_explicit(&stream->is_helped, false, memory_order_relaxed);
+  }
+  while (!take(stream->slot)) SPIN(!atomic_load_explicit(&progress[stream->slot].is_taken, memory_order_relaxed));
+  return true;
+}
+
+/* Run what a thread that waits may run, up to a record, while it takes no long time. The worker would be woken or
+ * watched for it, and the waiting thread told: that took as long as the work itself. A stream lives while it is taken
+ * and has a record in front of `sequence`. */
+static void help(uint32_t slot, uint64_t sequence) {
+  if (atomic_load_explicit(&halting, memory_order_relaxed) || !take(slot)) return;
+  _Atomic uint64_t *completed = &progress[slot].completed;
+  uint64_t done;
+  while ((done = atomic_load_explicit(completed, memory_order_acquire)) < sequence) {
+    struct stream *stream = streams[slot];
+    struct record *record = next_record(stream);
+    if (record->kind != KIND_SHARED || !record->shared.function(record->shared.argument, 1)) break;
+    stream->position += (size_t)record->lines * LINE;
+    atomic_store_explicit(&stream->is_helped, true, memory_order_relaxed);
+    complete(slot, done + 1);
+  }
+  let_go(slot);
 }
 
 /* The enqueuing side */

@@ -28,6 +28,7 @@ enum kind { /* known to Python */
   KIND_INDIRECT,
   KIND_EMPTY,
   KIND_GRAPH,
+  KIND_SHARED,
 };
 
 /* A record takes one or more cache lines; a launch's arguments follow in the next. */
@@ -54,6 +55,10 @@ struct record {
       void *argument;
     } call;
     struct {
+      int (*function)(void *argument, int helps); /* helping, it returns soon: 0 before its end */
+      void *argument;
+    } shared;
+    struct {
       const struct hal_kernel *kernel;
       struct hal_launch launch;
       const uint32_t *counts; /* where the grid is, for KIND_INDIRECT */
@@ -77,7 +82,8 @@ _Static_assert(sizeof(struct record) == LINE, "a record must be one line");
  *     KIND_LAUNCH    kernel, arguments, then as 32 bits: grid, 0, block, shared memory
  *     KIND_INDIRECT  kernel, arguments, counts, 0, then as 32 bits: block, shared memory
  *     KIND_EMPTY     nothing
- *     KIND_GRAPH     instance */
+ *     KIND_GRAPH     instance
+ *     KIND_SHARED    function, argument: what a thread that waits may do, too */
 struct order {
   uint64_t kind;
   union {

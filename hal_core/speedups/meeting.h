@@ -1,0 +1,96 @@
+/* One rank's end of a group over a library of messages, and an operation of it; see meeting.c. */
+#ifndef HAL_MEETING_H
+#define HAL_MEETING_H
+
+#include "speedups.h"
+
+#include <stdatomic.h>
+
+enum {
+  LINE = 64,   /* bytes of the processor's cache line, and a multiple of every element's */
+  BEFORE = 24, /* bytes of a header in front of the number, and an end */
+  AFTER = 52,  /* and behind it */
+  HEADER = 96, /* bytes, ended by zeros: both, and the digits */
+  RECORDS = 16, /* headers that are remembered */
+};
+
+typedef int (*library_function)(uintptr_t, uintptr_t, uintptr_t, uintptr_t, uintptr_t, uintptr_t, uintptr_t);
+
+/* What a rank does with the data of all. */
+enum action { NOTHING, FOLD, PLACE, TAKE };
+
+/* An operation but for its number and its buffers. */
+struct plan {
+  struct plan *next;
+  char before[BEFORE], after[AFTER]; /* of the header, around the number */
+  enum action action;
+  int root;               /* that alone gets (FOLD) or gives (TAKE); -1: all do */
+  size_t piece, stride;   /* bytes for each rank, and from one rank's to the next one's in the source */
+  uintptr_t type, op;     /* to reduce with */
+  int item;               /* bytes of an element */
+  bool divides;           /* the sum, of floats, by the number of ranks */
+};
+
+struct meeting {
+  PyObject_HEAD
+  int (*call)(void *stream, int (*function)(void *, int), void *argument);
+  library_function send, receive, test_all, cancel, reduce_local, probe;
+  uintptr_t comm, byte, tag;            /* handles and constants of the library's */
+  uintptr_t any, told_tag;              /* of what ranks tell each other, as that the group is broken */
+  size_t request; /* bytes of a request */
+  int rank, size;
+  size_t most, room;     /* bytes of data behind a header, and of what may be received from a rank */
+  size_t *bytes;         /* of data behind the header to each rank */
+  int posted, receiving; /* requests, and those of them in front that receive */
+  char *sent, *taken, *requests, *statuses;
+  char records[RECORDS][HEADER];
+  _Atomic uint64_t begun, agreed; /* operations that this rank has come to, and that all have */
+  _Atomic int inside, status; /* `status` is the library's for a call that failed */
+  _Atomic bool stopped, is_held, ended; /* nothing begins or comes any more; nor is anything to come; its stream goes on */
+  _Atomic bool is_left; /* an operation that has begun in the library and not ended */
+  _Atomic bool moves;   /* data between buffers is on its way */
+  _Atomic bool differ, listens; /* it `listens` until Python has taken what others told */
+  int64_t heard; /* when nobody had told anything */
+  struct plan *plans;
+};
+
+/* How far an operation is: not begun, with messages that may be on their way, at its end, or failed. */
+enum stage { FRESH, SENT, OVER, WRONG };
+
+/* An operation. */
+struct run {
+  struct meeting *meeting;
+  const struct plan *plan;
+  char *source, *target;
+  bool is_small; /* its data is behind the headers */
+  enum stage stage;
+  bool has_agreed; /* the headers are exchanged */
+  int turn;        /* of large data, how often messages have been posted */
+  size_t begin;    /* and the bytes of a piece that are reduced */
+};
+
+static inline char *message_to(const struct meeting *self, int rank) { return self->sent + (size_t)rank * (HEADER + self->most); }
+static inline char *message_from(const struct meeting *self, int rank) { return self->taken + (size_t)rank * self->room; }
+
+static inline uintptr_t word(const void *pointer) { return (uintptr_t)pointer; }
+
+/* The `number`th of the other ranks, from 1 on: each rank has another first one. */
+static inline int other(const struct meeting *self, int number) { return (self->rank + number) % self->size; }
+
+/* Whether a call of the library's has not failed. */
+bool note(struct meeting *self, int status);
+
+/* Begin to send or to receive a message of so many bytes, if any. No message is sent before all that come are posted. */
+bool send_message(struct meeting *self, const char *message, size_t length, int rank);
+bool receive_message(struct meeting *self, char *message, size_t length, int rank);
+
+/* ---- moves.c: the data ---- */
+
+/* Write the data of a small operation into the messages, and make its result of what they have brought. */
+void pack(const struct meeting *self, const struct run *run);
+bool use(struct meeting *self, const struct run *run);
+
+/* Post the next messages of a large operation, whose last ones are there, or end it; false if the library fails. */
+bool move_on(struct meeting *self, struct run *run);
+
+#endif
