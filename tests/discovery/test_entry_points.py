@@ -26,6 +26,7 @@ three = module
 @pytest.fixture
 def path(tmp_path, monkeypatch):
     """A folder that alone is searched."""
+    metadata.metadata("pytest")  # has it import what it reads records with, while that is found
     monkeypatch.setattr(sys, "path", [str(tmp_path)])
     return tmp_path
 
