@@ -29,7 +29,7 @@ from shortcut_harness import (
 
 import hal
 from hal._engine import progress, timelines
-from hal._engine.device_context import harvest_some
+from hal._engine.contexts import harvest_some
 from hal._engine.timelines import Timepoint
 from hal_conformance.calls import Holds
 

@@ -34,7 +34,8 @@ from hal._engine.timelines import Timepoint
 from hal._engine.timestamps import Timestamp
 from hal._kernels.executable import Executable, Kernel
 from hal._kernels.output import Output, Printed, PrintedLine
-from hal._memory.report import MemoryHeap, MemoryQuery, MemoryStatistics, MemoryUse
+from hal._memory.books import MemoryUse
+from hal._memory.report import MemoryHeap, MemoryQuery, MemoryStatistics
 from hal._memory.usage import BufferUsage
 from hal._programs.compile import compile_all
 from hal._programs.compile import compile_program as compile  # noqa: A004 - hal.compile

@@ -11,7 +11,7 @@ from core_harness import LIMIT, collect_in_threads, open_native, wait_until
 from native_probe import Probe
 
 import hal
-from hal._engine import steps
+from hal._engine import closing, steps
 from hal.errors import CancelledError, ClosedError, DeviceLostError, OperationError
 
 
@@ -206,13 +206,13 @@ def test_close_waits_for_another_devices_stream_that_is_told_to_wait_for_its_eve
     first = device.queue.barrier()
     asked, users = threading.Event(), []
     context = device._context
-    wait_for_calls, wait_event = type(context).wait_for_calls, far.wait_event
+    wait_for_calls, wait_event = closing.wait_for_calls, far.wait_event
 
-    def look(self, deadline):
-        if self is context:
-            users.append(steps.users(self))
+    def look(its, deadline):
+        if its is context:
+            users.append(steps.users(its))
             asked.set()
-        return wait_for_calls(self, deadline)
+        return wait_for_calls(its, deadline)
 
     closer = threading.Thread(target=device.close, args=(LIMIT,))
 
@@ -223,7 +223,7 @@ def test_close_waits_for_another_devices_stream_that_is_told_to_wait_for_its_eve
         assert asked.wait(LIMIT)
         wait_event(stream, event)
 
-    monkeypatch.setattr(type(context), "wait_for_calls", look)
+    monkeypatch.setattr(closing, "wait_for_calls", look)
     far.wait_event = begin_to_close
     second = other.queue.barrier(wait=[first])
     closer.join(LIMIT)

@@ -10,7 +10,7 @@ from core_harness import LIMIT, Latch, collect_in_threads
 from failure_harness import assert_broken
 
 import hal
-from hal._engine import issuing
+from hal._engine import contexts, issuing
 from hal.errors import ClosedError, DeadlineExceededError, DeviceLostError
 
 
@@ -242,7 +242,7 @@ def test_a_device_that_is_lost_while_a_recording_is_issued_in_parts_s5(
 
     def lose_first(*arguments):
         if losses:
-            collect_in_threads([lambda: device._context.lose(losses.pop())])
+            collect_in_threads([lambda: contexts.lose(device._context, losses.pop())])
         record(*arguments)
 
     monkeypatch.setattr(queue, "_record", lose_first)

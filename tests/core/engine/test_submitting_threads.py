@@ -7,6 +7,7 @@ import pytest
 from core_harness import LIMIT, collect_in_threads
 
 import hal
+from hal._engine import contexts
 from hal.errors import WorkFailedError
 
 
@@ -82,7 +83,8 @@ def test_an_event_that_was_recorded_again_forgets_no_failure_s4(open_probe, monk
 
     def ask_late(_):
         events.query_event = ask
-        collect_in_threads([device._context.harvest])  # another thread retires it first
+        # Another thread retires it first.
+        collect_in_threads([lambda: contexts.harvest(device._context)])
         raise WorkFailedError("other work has failed", native_code=1)
 
     monkeypatch.setattr(type(probe), "forget_failure", lambda _, *call: forgotten.append(call))

@@ -11,7 +11,7 @@ from piece_checks import check_pieces
 
 import hal
 from hal._engine import progress
-from hal._engine.device_context import _cancel
+from hal._engine.closing import _cancel
 from hal._memory.books import Books
 from hal._memory.settings import MemorySettings
 from hal._memory.storage import Handle

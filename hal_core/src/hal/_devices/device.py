@@ -22,7 +22,8 @@ from hal._commands.command_buffer import CommandBuffer
 from hal._commands.slots import SlotSpecs
 from hal._devices import lifecycle
 from hal._devices.queue import Queue, Queues, add_queue
-from hal._engine import external, progress, steps
+from hal._engine import contexts, external, progress, steps
+from hal._engine.closing import trim_events
 from hal._engine.device_context import DeviceContext
 from hal._engine.semaphore import Semaphore
 from hal._engine.shared_semaphore import create_semaphore, open_semaphore
@@ -472,7 +473,7 @@ class Device(DeviceCore):
         """
         self._live()
         as_instance(other, Device, "share_loss takes a device")._live()
-        self._context.share_loss(other._context)
+        contexts.share_loss(self._context, other._context)
 
     @property
     def heaps(self) -> tuple[MemoryHeap, ...]:
@@ -505,7 +506,7 @@ class Device(DeviceCore):
         """
         self._live()
         is_reset = as_flag(reset_peak, "statistics: reset_peak")
-        self._context.harvest()
+        contexts.harvest(self._context)
         heap = self._heap
         whole, kinds = heap.statistics(reset_peak=is_reset)
         return MemoryStatistics(
@@ -528,12 +529,13 @@ class Device(DeviceCore):
         self._live()
         least = check_index(keep, "trim: keep")
         context = self._context
-        context.harvest()
+        contexts.harvest(context)
         for reference in list(self._instances):
             pool = reference()
             if pool is not None:
                 pool.trim()
-        context.trim_events(sync.monotonic() + _TRIM_SECONDS, self._heap.reaper.while_open)
+        deadline = sync.monotonic() + _TRIM_SECONDS
+        trim_events(context, deadline, self._heap.reaper.while_open)
         return self._heap.trim(least)
 
     def wait_idle(self, timeout: float | None = None) -> None:

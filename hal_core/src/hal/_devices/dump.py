@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 from collections.abc import Iterator
-from typing import Final, Protocol, cast
+from typing import Final, Protocol
 
 from hal._devices import lifecycle
 from hal._devices.device import Device
@@ -71,7 +71,7 @@ def _counts(queue: StreamQueue) -> dict[str, list[Operation]]:
     return {
         "issued": [*queue._ring, *issuing],
         "on the host": list(queue._hosts),
-        "not issued": cast("list[Operation]", queue._unissued()),
+        "not issued": queue._unissued(),
     }
 
 

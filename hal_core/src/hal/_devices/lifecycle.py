@@ -11,7 +11,7 @@ from weakref import WeakValueDictionary
 
 from hal._base import process, sync
 from hal._base import sharing_watch as watching
-from hal._engine import explain, progress, steps, timelines
+from hal._engine import closing, explain, progress, steps, timelines
 from hal._memory import blocking, peers, reaper
 from hal.handlers import dropped
 
@@ -99,18 +99,18 @@ def end(
         device._closed = True
         device._closer = step
     context = device._context
-    abandoned = context.close_queues(list(context.queues), deadline)
+    abandoned = closing.close_queues(list(context.queues), deadline)
     abandoned += peers.end_visits(context, deadline)
-    closing = [queue.name for queue in context.queues if not queue._gone]
-    if closing and not abandoned:
+    unclosed = [queue.name for queue in context.queues if not queue._gone]
+    if unclosed and not abandoned:
         # Another thread closes them, and their work has not ended in time.
-        abandoned = tuple(f"{name}, which is still being closed" for name in closing)
-        context.give_up(abandoned)
-    if not abandoned and not context.wait_for_calls(deadline):
+        abandoned = tuple(f"{name}, which is still being closed" for name in unclosed)
+        closing.give_up(context, abandoned)
+    if not abandoned and not closing.wait_for_calls(context, deadline):
         abandoned = (f"a call of the driver's for {device._name} on another thread",)
-        context.give_up(abandoned)
+        closing.give_up(context, abandoned)
     if context.lost is None:
-        context.close_events()
+        closing.close_events(context)
     # The heap comes last: it closes the native device, unless a view still shows memory of it.
     device._timers.close()
     device._external.close()
@@ -128,7 +128,7 @@ def close_all() -> None:
     """Close every device, and report abandoned work on standard error."""
     try:
         for device in list(devices):  # devices must not wait for each other's cancelled work
-            device._context.cancel()
+            closing.cancel(device._context)
         _close_by(sync.monotonic() + _EXIT_SECONDS)
     except KeyboardInterrupt:
         _close_by(sync.monotonic())  # Ctrl-C means: do not wait

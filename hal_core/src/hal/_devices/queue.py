@@ -18,6 +18,7 @@ from hal._commands.bindings import Bindings
 from hal._commands.command_buffer import CommandBuffer
 from hal._commands.executions import check_execution, execute_parts, once
 from hal._engine import external, timelines
+from hal._engine.closing import close_queue
 from hal._engine.device_context import DeviceContext
 from hal._engine.fence import Waits
 from hal._engine.payload import NOTHING
@@ -454,7 +455,7 @@ class Queue(StreamQueue, Collectives[Buffer, Submission]):
         while another thread closes the queue it waits for that, at most `timeout` seconds,
         and returns a line if that was too short.
         """
-        return self._context.close_queue(self, sync.monotonic() + as_seconds(timeout))
+        return close_queue(self, sync.monotonic() + as_seconds(timeout))
 
     def __enter__(self) -> Self:
         return self

@@ -23,7 +23,8 @@ from hal._commands.playback import Playback, StreamReplay, go_on
 from hal._devices import queue
 from hal._devices.queue import Queue
 from hal._engine import progress, shared_semaphore, timelines, waiting
-from hal._engine.device_context import DeviceContext, harvest_some
+from hal._engine.contexts import harvest_some
+from hal._engine.device_context import DeviceContext
 from hal._engine.events import Event, EventPool
 from hal._engine.issuing import complete_issue, take_back
 from hal._engine.notifier import Notifier
@@ -37,10 +38,9 @@ from hal._engine.waiting import HostWaiter
 from hal._kernels.executable import Kernel
 from hal._kernels.launch_shape import MAX_GRID
 from hal._memory import blocking
-from hal._memory.blocking import CopyStream
 from hal._memory.blocks import ALIGNMENT, ASYNC, CACHED, GONE, LARGE, NO_BUCKET, Block, BlockLease
 from hal._memory.books import Books
-from hal._memory.core import DeviceCore
+from hal._memory.core import CopyStream, DeviceCore
 from hal._memory.driver_memory import DriverMemory
 from hal._memory.extent import DEALLOCATED, Extent
 from hal._memory.heap import Heap

@@ -9,12 +9,13 @@ has been issued. Nothing here is on the path of an ordinary submission.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Final, SupportsFloat, cast
+from collections.abc import Callable, Sequence
+from typing import Any, Final, SupportsFloat
 
 from hal._base import sync
 from hal._base.failures import fresh
 from hal._engine import steps, timelines
+from hal._engine.closing import end_all
 from hal._engine.device_context import DeviceContext
 from hal._engine.events import Event, EventRecorder, settle_all
 from hal._engine.fence import Waits
@@ -128,7 +129,7 @@ class External:
         streams, self._all = self._all, []
         self._free.clear()
         if self._context.lost is None:
-            self._context.end_all(self._context.native.destroy_stream, streams)
+            end_all(self._context, self._context.native.destroy_stream, streams)
 
 
 class Intake:
@@ -381,7 +382,7 @@ def give_back(points: list[Operation]) -> None:
             operation._event.release()
 
 
-def _await_issue(operations: list[Submission], deadline: float | None) -> bool:
+def _await_issue(operations: Sequence[Operation], deadline: float | None) -> bool:
     """Wait until operations are issued, or until host operations have ended."""
     pause = _SHORT_SECONDS
     while any(each._state < (DONE if each._is_host else ISSUED) for each in operations):
@@ -399,7 +400,7 @@ def settle(context: DeviceContext) -> None:
     _await_issue(ready, None)
 
 
-def _ready(queue: StreamQueue) -> list[Submission]:
+def _ready(queue: StreamQueue) -> list[Operation]:
     """Return the operations of a queue that are about to be issued; under the lock.
 
     Not host functions and what stands behind them, which may take forever.
@@ -407,7 +408,7 @@ def _ready(queue: StreamQueue) -> list[Submission]:
     found = [] if queue._issuing is None else [queue._issuing]
     found += [each for each in queue._hosts if each._kind != "call"]
     if queue._ordered and any(each._kind == "call" for each in queue._hosts):
-        return cast("list[Submission]", found)
+        return found
     for operation in queue._backlog:
         if operation._state != PENDING:
             continue
@@ -416,4 +417,4 @@ def _ready(queue: StreamQueue) -> list[Submission]:
                 break
             continue
         found.append(operation)
-    return cast("list[Submission]", found)
+    return found

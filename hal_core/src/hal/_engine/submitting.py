@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from hal._engine import progress, timelines
 from hal._engine.backlog import CheckedWaits, claim, has_room, not_above, stand_in_line
-from hal._engine.device_context import harvest_some
+from hal._engine.contexts import harvest_some
 from hal._engine.ending import end, end_pending
 from hal._engine.fence import Waits
 from hal._engine.issuing import issue_from

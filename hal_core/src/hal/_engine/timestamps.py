@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from hal._base import sync
 from hal._engine import steps
+from hal._engine.closing import end_all
 from hal._engine.device_context import DeviceContext
 from hal._engine.operation import DONE
 from hal._engine.submission import Submission
@@ -61,7 +62,7 @@ class TimerPool:
             timers, self._all = self._all, []
             self._free.clear()
         if self._context.lost is None:
-            self._context.end_all(self._native.destroy_timer, timers)
+            end_all(self._context, self._native.destroy_timer, timers)
 
 
 class Timer:

@@ -13,6 +13,7 @@ import ctypes
 from collections.abc import Callable, Container, Iterable
 from typing import Any, Final
 
+from hal._engine import contexts
 from hal._kernels.launch_shape import too_many
 from hal._memory.core import DeviceCore
 from hal.errors import DeviceLostError, HalError, OperationError
@@ -54,7 +55,7 @@ def run_on_host(
         finally:
             _end(device, stream)
     except own(DeviceLostError) as error:
-        device._context.lose(error)
+        contexts.lose(device._context, error)
         raise
 
 
@@ -67,7 +68,7 @@ def _end(device: DeviceCore, stream: int) -> None:
         device._native.synchronize_stream(stream)
         device._native.destroy_stream(stream)
     except own(HalError) as error:
-        device._context.lose(error)
+        contexts.lose(device._context, error)
         raise
 
 

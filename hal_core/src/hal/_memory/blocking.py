@@ -18,8 +18,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from hal._base.failures import as_failure, fresh
-from hal._engine import progress, timelines
+from hal._engine import contexts, progress, timelines
+from hal._engine.closing import end_all
 from hal._engine.steps import CallStep
+from hal._memory.core import CopyStream, DeviceCore
 from hal._memory.extent import no_address
 from hal._memory.storage import Storage, Transient
 from hal._memory.views import array_address, view_of
@@ -31,7 +33,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from hal._engine.device_context import DeviceContext
-    from hal._memory.core import DeviceCore
 
 
 PART: Final = 32 << 20
@@ -39,20 +40,6 @@ PART: Final = 32 << 20
 
 _Request: TypeAlias = "tuple[Storage, int, NDArray[Any], Callable[..., object]]"
 """A storage, the first byte in it, the array, and the primitive that copies."""
-
-
-class CopyStream:
-    """A stream, the step of the call that it belongs to, and what the copy on it uses.
-
-    An interrupt leaves the latter two: the copy may go on, and the next call waits for it.
-    """
-
-    __slots__ = ("owner", "stream", "used")
-
-    def __init__(self) -> None:
-        self.owner: CallStep | None = None
-        self.stream = 0
-        self.used: object = None
 
 
 def read(device: DeviceCore, storage: Storage, start: int, host: NDArray[Any]) -> None:
@@ -83,10 +70,10 @@ def close(device: DeviceCore) -> None:
         ours = streams[-1]
         if ours.used is not None and context.lost is None:
             with dropped(DeviceLostError):  # closing goes on
-                context.synchronize(ours.stream)
+                contexts.synchronize(context, ours.stream)
         streams.pop()  # first: a Ctrl-C leaks the stream, and destroys none twice
         if ours.stream and context.lost is None:
-            context.end_all(context.native.destroy_stream, [ours.stream])
+            end_all(context, context.native.destroy_stream, [ours.stream])
 
 
 def _move(step: CallStep, device: DeviceCore, request: _Request) -> None:
@@ -149,7 +136,7 @@ def _copy(
     try:
         native.bind()
         if ours.used is not None:
-            context.synchronize(ours.stream)  # the call was interrupted
+            contexts.synchronize(context, ours.stream)  # the call was interrupted
         if not ours.stream:
             ours.stream = native.create_stream()
         ours.used = used
@@ -159,11 +146,11 @@ def _copy(
             done += PART
         native.copy_and_wait(copy, ours.stream, target + done, source + done, size - done)
     except own(DeviceLostError) as error:
-        context.lose(error)
+        contexts.lose(context, error)
         raise
     except BaseException as error:
         if ours.used is not None:
-            context.synchronize(ours.stream)  # the copy may go on
+            contexts.synchronize(context, ours.stream)  # the copy may go on
             ours.used = None
         if isinstance(error, Exception):
             raise as_failure(error, "it copied") from None

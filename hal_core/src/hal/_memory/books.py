@@ -23,11 +23,12 @@ order of steps for every change that an interrupt may cut short anywhere, needs 
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, cast
 
 from hal._base import sync
 from hal._base.numbers import BooksNumbers
-from hal._memory.blocks import ASYNC, CACHED, FOREIGN, GONE, Block, BlockLease, block_size
+from hal._memory.blocks import ASYNC, CACHED, FOREIGN, GONE, POOLED, Block, BlockLease, block_size
 from hal._memory.segment_pool import SEGMENT, Piece, Segment, SegmentPool
 from hal._memory.usage import MEMORY_TYPES
 from hal.errors import OutOfMemoryError
@@ -39,6 +40,39 @@ if TYPE_CHECKING:
     from hal._engine.operation import Operation
     from hal._engine.stream import StreamQueue
     from hal._memory.storage import Storage, Transient
+
+
+_TOLD: Final = 4
+"""The most allocations that an error lists one by one."""
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryUse:
+    """Memory that a device has allocated through hal, of one kind or of all.
+
+    An allocation of `Queue.alloca` counts from its issue to the issue of its
+    dealloca. Imported memory is not counted.
+
+    Attributes
+    ----------
+    bytes_now, bytes_peak
+        Bytes asked for by allocations that exist now, and the most since
+        the device was opened or the peak was reset.
+    bytes_cached
+        Unused bytes that are kept for the next allocation: in the
+        cache, in segments, in the driver's pool.
+    bytes_held
+        Bytes allocated natively: the cached ones, those asked for, what size
+        classes add to them, and those about to be given back.
+    allocations
+        Allocations that exist now.
+    """
+
+    bytes_now: int
+    bytes_peak: int
+    bytes_cached: int
+    bytes_held: int
+    allocations: int
 
 
 class Books(BooksNumbers):
@@ -385,3 +419,27 @@ class Sums:
 
     def __init__(self) -> None:
         self.cached = self.count = self.held = self.now = self.pooled = 0
+
+
+def tell_holders(books: Books) -> str:
+    """Describe what holds the memory, the largest first, and since when."""
+    with books.lock:
+        kinds = books.survey()
+        uses = books.uses()
+    uses = [use for use in uses if use.size and use.block.way != FOREIGN]
+    uses.sort(key=lambda use: -use.size)
+    now = sync.monotonic()
+    largest = [
+        f"{use.size:,} bytes of {use.block.memory.value} memory by "
+        f"{'an alloca' if use.block.way in {ASYNC, POOLED} else 'an allocation'} for "
+        f"{max(now - use.since, 0):.3g} s"
+        for use in uses[:_TOLD]
+    ]
+    more = f", and {len(uses) - _TOLD} smaller ones" if len(uses) > _TOLD else ""
+    held = f" ({', '.join(largest)}{more})" if largest else ""
+    plural = "" if len(uses) == 1 else "s"
+    return (
+        f"{sum(sums.now for sums in kinds):,} bytes in {len(uses)} allocation{plural}{held}, "
+        f"{sum(sums.cached for sums in kinds):,} in its cache and {books.staged:,} in its staging "
+        "ring"
+    )

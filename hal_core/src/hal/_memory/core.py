@@ -8,12 +8,26 @@ from weakref import ref
 
 from hal._engine.device_context import DeviceContext
 from hal._engine.external import External
-from hal._memory.blocking import CopyStream
+from hal._engine.steps import CallStep
 from hal._memory.heap import Heap
 from hal._memory.settings import MemorySettings
 from hal._memory.staging import Staging
 from hal.errors import ClosedError
 from hal.native import DeviceInfo, NativeDevice
+
+
+class CopyStream:
+    """A stream of calls that block, the step of the call that has it, and what its copy uses.
+
+    An interrupt leaves the latter two: the copy may go on, and the next call waits for it.
+    """
+
+    __slots__ = ("owner", "stream", "used")
+
+    def __init__(self) -> None:
+        self.owner: CallStep | None = None
+        self.stream = 0
+        self.used: object = None
 
 
 class DeviceCore:
@@ -76,8 +90,7 @@ class DeviceCore:
         if settings.memory_limit is not None:
             staging = min(staging, settings.memory_limit // 4)
         self._staging = Staging(context, self._heap, staging)
-        # Streams of calls that block by themselves
-        self._copy_streams: list[CopyStream] = []
+        self._copy_streams: list[CopyStream] = []  # of `hal._memory.blocking`
         self._external = External(context)
         # Contexts of the devices whose memory kernels may use, besides ours
         self._access: frozenset[DeviceContext] = frozenset()

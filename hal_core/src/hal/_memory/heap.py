@@ -10,14 +10,13 @@ import weakref
 from collections.abc import Callable
 from typing import Final, cast
 
-from hal._engine import progress
+from hal._engine import contexts, progress
 from hal._engine.device_context import DeviceContext
 from hal._engine.steps import reentrant
 from hal._memory.blocks import CACHED, DIRECT, FOREIGN, LARGE, Block, BlockLease, Owner, block_size
-from hal._memory.books import Books
+from hal._memory.books import Books, MemoryUse, tell_holders
 from hal._memory.driver_memory import DriverMemory
 from hal._memory.reaper import UNLOAD, Reaper
-from hal._memory.report import MemoryUse, tell_holders
 from hal._memory.settings import MemorySettings
 from hal._memory.storage import Handle, Storage
 from hal._memory.stream_order import StreamOrder
@@ -100,7 +99,7 @@ class Heap:
         except own(OutOfMemoryError):
             # What costs least comes first: a block that work has just released needs no native
             # call, and a trim waits for native frees and empties the cache for everybody.
-            self._context.harvest()
+            contexts.harvest(self._context)
             if way == CACHED:
                 self.reaper.absorb()
                 key = block_size(storage.size) + index_of(storage.memory)
@@ -231,7 +230,7 @@ class Heap:
         try:
             return pin()
         except own(OperationError):
-            self._context.harvest()
+            contexts.harvest(self._context)
             self.trim(self.reaper.cache_limit)
         return pin()
 

@@ -12,7 +12,8 @@ from functools import partial
 from typing import Any, Final
 
 from hal._base import sync
-from hal._engine import progress, timelines
+from hal._engine import contexts, progress, timelines
+from hal._engine.closing import give_up
 from hal._engine.device_context import DeviceContext
 from hal._engine.ending import end, left_behind
 from hal._engine.operation import CANCELLED
@@ -147,12 +148,12 @@ def end_visits(owner: DeviceContext, deadline: float) -> tuple[str, ...]:
         if sync.monotonic() >= (grace if is_hopeless else deadline):
             break
         for guest in guests:
-            guest.harvest()
+            contexts.harvest(guest)
         sync.nap(_NAP_SECONDS)
     else:
         return ()
     abandoned = tuple(f"work on {guest.name} that uses memory of {owner.name}" for guest in guests)
-    owner.give_up(abandoned)
+    give_up(owner, abandoned)
     return abandoned
 
 

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from hal._base import sync
-from hal._engine import progress
+from hal._engine import contexts, progress
 from hal._memory.blocks import ASYNC, CACHED, DIRECT, FOREIGN, POOLED, BlockLease, Owner
 from hal.errors import HalError
 from hal.handlers import dropped, own
@@ -218,7 +218,7 @@ class Reaper:
         if self._leaving:
             progress.dispatcher.append(self.drop_owners)
             progress.dispatcher.wake()
-        self._context.feed()
+        contexts.feed(self._context)
 
     def trim(self, keep: int) -> None:
         """Free unused memory until `keep` bytes of it are left, and all that `trimmed` frees.

@@ -5,52 +5,16 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import NamedTuple
 
-from hal._base import sync
-from hal._memory.blocks import ALIGNMENT, ASYNC, FOREIGN, POOLED, block_size
+from hal._memory.blocks import ALIGNMENT, block_size
+from hal._memory.books import MemoryUse
+from hal._memory.core import DeviceCore
 from hal._memory.usage import ALL, MAPPING, MEMORY_TYPES, READ, WRITE
 from hal.arguments import shown
 from hal.errors import HalError
 from hal.handlers import own
 from hal.native import MemoryType
-
-if TYPE_CHECKING:
-    from hal._memory.books import Books
-    from hal._memory.core import DeviceCore
-
-
-_MANY: Final = 4
-"""The most allocations that an error lists one by one."""
-
-
-@dataclass(frozen=True, slots=True)
-class MemoryUse:
-    """Memory that a device has allocated through hal, of one kind or of all.
-
-    An allocation of `Queue.alloca` counts from its issue to the issue of its
-    dealloca. Imported memory is not counted.
-
-    Attributes
-    ----------
-    bytes_now, bytes_peak
-        Bytes asked for by allocations that exist now, and the most since
-        the device was opened or the peak was reset.
-    bytes_cached
-        Unused bytes that are kept for the next allocation: in the
-        cache, in segments, in the driver's pool.
-    bytes_held
-        Bytes allocated natively: the cached ones, those asked for, what size
-        classes add to them, and those about to be given back.
-    allocations
-        Allocations that exist now.
-    """
-
-    bytes_now: int
-    bytes_peak: int
-    bytes_cached: int
-    bytes_held: int
-    allocations: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,27 +158,3 @@ def _largest(device: DeviceCore, total: int) -> int:
 
 def _host_total() -> int:
     return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-
-
-def tell_holders(books: Books) -> str:
-    """Describe what holds the memory, the largest first, and since when."""
-    with books.lock:
-        kinds = books.survey()
-        uses = books.uses()
-    uses = [use for use in uses if use.size and use.block.way != FOREIGN]
-    uses.sort(key=lambda use: -use.size)
-    now = sync.monotonic()
-    largest = [
-        f"{use.size:,} bytes of {use.block.memory.value} memory by "
-        f"{'an alloca' if use.block.way in {ASYNC, POOLED} else 'an allocation'} for "
-        f"{max(now - use.since, 0):.3g} s"
-        for use in uses[:_MANY]
-    ]
-    more = f", and {len(uses) - _MANY} smaller ones" if len(uses) > _MANY else ""
-    held = f" ({', '.join(largest)}{more})" if largest else ""
-    plural = "" if len(uses) == 1 else "s"
-    return (
-        f"{sum(sums.now for sums in kinds):,} bytes in {len(uses)} allocation{plural}{held}, "
-        f"{sum(sums.cached for sums in kinds):,} in its cache and {books.staged:,} in its staging "
-        "ring"
-    )

@@ -20,7 +20,7 @@ from typing import Final, TypeAlias
 
 from hal._base import sync
 from hal._base.failures import fresh
-from hal._engine import progress
+from hal._engine import contexts, progress
 from hal._engine.device_context import DeviceContext
 from hal._memory.heap import Heap
 from hal.errors import ClosedError, DeviceLostError, HalError, OperationError, OutOfMemoryError
@@ -130,7 +130,7 @@ class Staging:
                 asked += count
                 continue
             count = min(self._size, size - done)
-            self._context.synchronize(busy[0].stream)
+            contexts.synchronize(self._context, busy[0].stream)
             drain(busy[0].memory[:count], done)
             self._give(busy.popleft())
             done += count
@@ -191,7 +191,7 @@ class Staging:
                 while busy:
                     self._finish_oldest(busy)
         except own(DeviceLostError) as error:
-            self._context.lose(error)
+            contexts.lose(self._context, error)
             raise
         finally:
             with self._lock:
@@ -305,7 +305,7 @@ class Staging:
 
     def _finish_oldest(self, busy: deque[_StagingSlot]) -> None:
         """Wait for an operation's oldest copy and give its slot back."""
-        self._context.synchronize(busy[0].stream)
+        contexts.synchronize(self._context, busy[0].stream)
         self._give(busy.popleft())
 
     def _give(self, slot: _StagingSlot) -> None:

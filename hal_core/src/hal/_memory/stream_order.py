@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import cast
 
-from hal._engine import progress
+from hal._engine import contexts, progress
 from hal._engine.device_context import DeviceContext
 from hal._engine.operation import Operation, is_behind
 from hal._engine.stream import StreamQueue
@@ -164,7 +164,7 @@ class StreamOrder:
         which wait until the device is idle, are left to another thread: `is_freeing` says
         that it is at work.
         """
-        self._context.harvest()
+        contexts.harvest(self._context)
         self._reaper.absorb()
         state, first = self._state(), storages[0]
         is_tried = first.tried == state
@@ -275,4 +275,4 @@ class StreamOrder:
             self._reaper.trim(0)
         finally:
             self.is_freeing = False
-            self._context.feed()
+            contexts.feed(self._context)
