@@ -16,15 +16,14 @@ from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from hal._base import sync
-from hal._base.failures import fresh, is_users
+from hal._base.failures import is_users
 from hal._base.workers import report
-from hal._engine import progress, timelines, waiting
-from hal._engine.timelines import WAKE, Work
+from hal._engine import progress, timelines
+from hal._engine.timelines import WAKE, Timeline, Work
 from hal.errors import UnimplementedError
 from hal.handlers import dropped
 
 if TYPE_CHECKING:
-    from hal._engine.semaphore import Semaphore
     from hal._engine.steps import CallStep
 
 
@@ -35,42 +34,6 @@ _POLL_SECONDS: Final = 100e-6
 
 _HOLD_SECONDS: Final = 10e-6
 """How long it asks without a turn of the loop: about the cost of one."""
-
-
-class Reached:
-    """An awaitable for a semaphore's value."""
-
-    __slots__ = ("_semaphore", "_value")
-
-    def __init__(self, semaphore: Semaphore, value: int) -> None:
-        self._semaphore = semaphore
-        self._value = value
-
-    def __await__(self) -> Awaiting:
-        semaphore, value = self._semaphore, self._value
-
-        def look(seconds: float) -> bool:
-            waiting.spin_for(semaphore, value, seconds)
-            return semaphore._value >= value or semaphore._failure is not None
-
-        if semaphore._points:  # else there is nothing to ask
-            yield from polled(look)
-        if semaphore.poll(value):
-            return
-        progress.start()  # the closing of a coroutine cannot start it
-        waiter = _Waiter(semaphore, value)
-        try:
-            yield from waiter.park(_library())
-        except GeneratorExit:
-            # The collector closes abandoned coroutines, wherever it runs: also on a thread
-            # that holds the timeline lock, which must not be taken here (I10).
-            progress.put_last(waiter._cancel, None, None)
-            raise
-        except BaseException:
-            progress.act(waiter._cancel, None, None)
-            raise
-        if semaphore._failure is not None:
-            raise fresh(semaphore._failure)
 
 
 def polled(look: Callable[[float], bool]) -> Generator[Any, None, bool]:
@@ -105,12 +68,28 @@ def _library() -> Any:  # noqa: ANN401 - a library that hal does not depend on
     return None
 
 
+def parked(timeline: Timeline, value: int) -> Awaiting:
+    """Sleep until a value is reached, or its timeline fails."""
+    progress.start()  # the closing of a coroutine cannot start it
+    waiter = _Waiter(timeline, value)
+    try:
+        yield from waiter.park(_library())
+    except GeneratorExit:
+        # The collector closes abandoned coroutines, wherever it runs: also on a thread
+        # that holds the timeline lock, which must not be taken here (I10).
+        progress.put_last(waiter._cancel, None, None)
+        raise
+    except BaseException:
+        progress.act(waiter._cancel, None, None)
+        raise
+
+
 class Registration:
     """An entry of a semaphore that is notified once, when its value is reached or it fails."""
 
     __slots__ = ("_semaphore", "_value")
 
-    def __init__(self, semaphore: Semaphore, value: int) -> None:
+    def __init__(self, semaphore: Timeline, value: int) -> None:
         self._semaphore = semaphore
         self._value = value
 
@@ -138,7 +117,7 @@ class _Waiter(Registration):
 
     __slots__ = ("_is_awake", "_tell")
 
-    def __init__(self, semaphore: Semaphore, value: int) -> None:
+    def __init__(self, semaphore: Timeline, value: int) -> None:
         super().__init__(semaphore, value)
         self._tell: Callable[[], object]
         self._is_awake = False  # changed by the loop's thread only

@@ -40,11 +40,10 @@ from hal.errors import InvalidArgumentError
 if TYPE_CHECKING:
     from hal._engine.steps import CallStep
     from hal._engine.stream import StreamQueue
-    from hal._engine.submission import Submission
 
 
-CheckedWaits: TypeAlias = "tuple[Timepoint | Submission, ...]"
-"""Checked waits. An issued submission can be waited for without a semaphore."""
+CheckedWaits: TypeAlias = tuple[Timepoint | Operation, ...]
+"""Checked waits: timepoints, and submissions, which need no semaphore once they are issued."""
 
 
 def stand_in_line(operation: Operation, waits: CheckedWaits, work: Work) -> None:

@@ -8,9 +8,8 @@ from typing import Any, Final, SupportsFloat, TypeAlias
 from hal._base import sync
 from hal._engine import waiting
 from hal._engine.operation import DONE, ISSUED
-from hal._engine.semaphore import Semaphore
 from hal._engine.submission import Submission
-from hal._engine.timelines import Timepoint
+from hal._engine.timelines import Timeline, Timepoint
 from hal.arguments import as_items, as_seconds
 from hal.errors import ArgumentTypeError
 
@@ -53,7 +52,7 @@ class Fence:
     def fail(self, error: BaseException) -> None:
         """Fail every semaphore of the set with `error`."""
         for timepoint in self._entries:
-            timepoint._semaphore.fail(error)
+            timepoint.semaphore.fail(error)
 
 
 Waits: TypeAlias = Iterable[Timepoint | Submission | Fence] | Timepoint | Submission | Fence
@@ -92,7 +91,7 @@ def distinct(timepoints: tuple[Timepoint, ...]) -> tuple[Timepoint, ...]:
     """Return the highest timepoint of each semaphore."""
     if len(timepoints) < 2:  # noqa: PLR2004 - then they are
         return timepoints
-    highest: dict[Semaphore, Timepoint] = {}
+    highest: dict[Timeline, Timepoint] = {}
     for each in timepoints:
         known = highest.get(each._semaphore)
         if known is None or each._value > known._value:

@@ -8,6 +8,8 @@ from hal._base.numbers import OperationNumbers
 from hal._engine.timelines import WATCH, Timepoint, Work
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from hal._engine.events import Event
     from hal._engine.stream import StreamQueue
 
@@ -115,6 +117,9 @@ class Operation(OperationNumbers):
     _error: BaseException
     _event: Event
     _stream_waits: list[Operation] | None
+
+    # Of `Submission`: other operations are never waited for
+    _make_timepoint: Callable[[], Timepoint]
 
     def _describe(self) -> str:
         return f"{self._kind} on {self._queue.name}"

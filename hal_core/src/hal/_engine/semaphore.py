@@ -9,7 +9,7 @@ from hal._base import speedups
 from hal._base.failures import fresh, told, twin
 from hal._base.workers import report
 from hal._engine import progress, steps, timelines, waiting
-from hal._engine.awaiting import Reached, Registration
+from hal._engine.awaiting import Awaiting, Registration, parked, polled
 from hal._engine.retiring import harvest
 from hal._engine.steps import CallStep
 from hal._engine.timelines import MAX_VALUE, Timeline, Timepoint, Work, check_value
@@ -157,6 +157,31 @@ class Semaphore(Timeline):
         leaves nothing behind.
         """
         return Reached(self, check_value(value))
+
+
+class Reached:
+    """An awaitable for a semaphore's value."""
+
+    __slots__ = ("_semaphore", "_value")
+
+    def __init__(self, semaphore: Semaphore, value: int) -> None:
+        self._semaphore = semaphore
+        self._value = value
+
+    def __await__(self) -> Awaiting:
+        semaphore, value = self._semaphore, self._value
+
+        def look(seconds: float) -> bool:
+            waiting.spin_for(semaphore, value, seconds)
+            return semaphore._value >= value or semaphore._failure is not None
+
+        if semaphore._points:  # else there is nothing to ask
+            yield from polled(look)
+        if semaphore.poll(value):
+            return
+        yield from parked(semaphore, value)
+        if semaphore._failure is not None:
+            raise fresh(semaphore._failure)
 
 
 class Callback(Registration):

@@ -14,7 +14,7 @@ own thread's mark taken has interrupted a call of ours (`begin`).
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from hal._base import sync
 from hal._engine import timelines
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from hal._engine.operation import Operation
     from hal._engine.stream import StreamQueue
     from hal._engine.timelines import Work
-    from hal._engine.waiting import HostWaiter
 
 
 class Later:
@@ -38,6 +37,13 @@ class Later:
         self.first = first
         self.second = second
         self.is_begun = False
+
+
+class Registered(Protocol):
+    """A host wait, a `hal._engine.waiting.HostWaiter`, that is to leave no registration behind."""
+
+    def leave(self) -> None:
+        """Leave them; idempotent."""
 
 
 class CallStep:
@@ -73,7 +79,7 @@ class CallStep:
         self.noted: Operation | tuple[Operation, ...] | None = None
         # The queue whose baton it holds, if `StreamQueue._owner` is this step
         self.queue: StreamQueue | None = None
-        self.waiter: HostWaiter | None = None  # the host wait that is registered
+        self.waiter: Registered | None = None  # the host wait that is registered
         # The contexts of native calls that hold no baton, such as asking an event
         self.contexts: tuple[DeviceContext, ...] = ()
         # Whether this thread has no engine state in its hands just now, as while it sleeps: a

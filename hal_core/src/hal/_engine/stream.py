@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 from collections import deque
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from hal._base.numbers import QueueNumbers
 from hal._engine.notifier import Notifier
@@ -18,8 +18,6 @@ from hal._engine.operation import STARVED, Operation
 if TYPE_CHECKING:
     from hal._engine.device_context import DeviceContext
     from hal._engine.steps import CallStep
-    from hal._engine.submission import Submission
-    from hal._engine.waiting import HostWaiter
 
 
 _ids = itertools.count()
@@ -114,7 +112,7 @@ class StreamQueue(QueueNumbers):
 
         # Who waits for it: the one waiter that polls, the sequences that sleeping waiters want,
         # whether the progress thread looks after these, and who wakes it
-        self._leader: HostWaiter | None = None
+        self._leader: object | None = None
         self._wanted: set[int] = set()
         self._watched = False
         self._notifier = Notifier(context.native, context.events.own)
@@ -153,7 +151,7 @@ class StreamQueue(QueueNumbers):
             found.append(self._issuing)
         return found
 
-    def _unissued(self) -> list[Submission]:
+    def _unissued(self) -> list[Operation]:
         """Return every operation that is not issued, in order; under the lock."""
         source = self._backlog if self._ordered else self._pending
-        return cast("list[Submission]", [each for each in source if each._state <= STARVED])
+        return [each for each in source if each._state <= STARVED]

@@ -104,7 +104,7 @@ class Submission(Operation):
         if self._state == ISSUED:
             yield from polled(self._ask)
         if self._state != DONE:
-            yield from self._as_timepoint()._semaphore.reached(1).__await__()
+            yield from self._as_timepoint().semaphore.reached(1).__await__()
 
     def __repr__(self) -> str:
         return f"<Submission {self._describe()} {WORDS[self._state][0]}>"

@@ -220,9 +220,8 @@ class Timeline:
     def __init__(self, initial: int, name: str | None) -> None:
         # A number at once: two threads that ask for the name must get the same.
         self._name: str | int = next(_numbers) if name is None else name
-        self._owner: Operation | None = (
-            None  # the operation whose end it stands for, until that has come
-        )
+        # The operation whose end it stands for, until that has come
+        self._owner: Operation | None = None
         self._value = initial
         self._reserved = initial  # the highest value reserved or signalled (S1)
         self._failure: BaseException | None = None
@@ -364,14 +363,13 @@ class Timepoint:
         if not isinstance(semaphore, Timeline):
             message = f"a timepoint is of a semaphore, not of {type(semaphore).__name__}"
             raise ArgumentTypeError(message)
-        # A cast would be a call more for each timepoint.
-        self._semaphore: Semaphore = semaphore  # type: ignore[assignment]
+        self._semaphore = semaphore
         self._value: int = check_value(value)
 
     @property
     def semaphore(self) -> Semaphore:
         """The semaphore."""
-        return self._semaphore
+        return self._semaphore  # type: ignore[return-value]  # `cast` is a call
 
     @property
     def value(self) -> int:

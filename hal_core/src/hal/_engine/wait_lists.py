@@ -7,9 +7,8 @@ from typing import Any, Final, TypeAlias
 
 from hal._engine.backlog import CheckedWaits
 from hal._engine.fence import distinct, wait_entries
-from hal._engine.semaphore import Semaphore
 from hal._engine.submission import Submission
-from hal._engine.timelines import Timepoint
+from hal._engine.timelines import Timeline, Timepoint
 from hal.arguments import as_items
 from hal.errors import ArgumentTypeError, InvalidArgumentError
 
@@ -82,7 +81,7 @@ def check_signals(signal: Any) -> _Pairs:  # noqa: ANN401
     if isinstance(signal, Timepoint):
         return (signal,)
     entries = as_items(signal, _SIGNALS)
-    seen: set[Semaphore] = set()
+    seen: set[Timeline] = set()
     for entry in entries:
         if not isinstance(entry, Timepoint):
             message = f"{_SIGNALS}, not {type(entry).__name__}"

@@ -13,6 +13,7 @@ from hal._base.checks import check_index
 from hal._base.failures import fresh
 from hal._engine.operation import DONE
 from hal._engine.submission import Submission
+from hal._memory.core import DeviceCore
 from hal._memory.storage import GIVEN_BACK, Storage
 from hal._memory.usage import check_memory
 from hal.arguments import as_dtype, shown
@@ -20,8 +21,6 @@ from hal.errors import ArgumentTypeError, ClosedError, HalError, InvalidArgument
 
 if TYPE_CHECKING:
     from numpy.typing import DTypeLike
-
-    from hal._memory.core import DeviceCore
 
 
 DEALLOCATED: Final = 1 << 16

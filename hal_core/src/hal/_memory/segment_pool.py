@@ -143,9 +143,8 @@ class SegmentPool:
         # Bytes of each segment; 0 in a pool of large ones, which are as large as the need
         self.unit = unit
         self.larger = larger  # the pool of larger segments, whose pieces will do as well
-        self.taken: dict[
-            Piece, BlockLease
-        ] = {}  # the pieces in use, each with the lease of its use
+        # The pieces in use, each with the lease of its use
+        self.taken: dict[Piece, BlockLease] = {}
         self._last: dict[int, Operation] = {}  # the last point of each queue, see `rebuild`
         self._begin()
 

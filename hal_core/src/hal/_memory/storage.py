@@ -11,7 +11,7 @@ import itertools
 import operator
 import weakref
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
 from hal._base.failures import keep
 from hal._engine.operation import Operation, is_over
@@ -23,7 +23,6 @@ from hal.native import MemoryType
 
 if TYPE_CHECKING:
     from hal._engine.submission import Submission
-    from hal._memory.extent import Extent
     from hal._memory.heap import Heap
 
 
@@ -34,6 +33,13 @@ MANY_USES: Final = 16
 
 _MANY_PARTS: Final = 64
 """The number of an allocation's parts from which the list is purged of dead ones."""
+
+
+class AllocaPart(Protocol):
+    """A buffer, a `hal._memory.extent.Extent`, that is a part of an alloca's."""
+
+    def _end(self) -> None:
+        """Make it unusable: the memory was given to dealloca."""
 
 
 class Storage:
@@ -52,7 +58,7 @@ class Storage:
         self.memory = memory
         self.source: Submission | None = None  # the alloca that gives it its address, if any
         # References to the parts of the buffer of an alloca; None before there are any
-        self.parts: list[weakref.ref[Extent]] | None = None
+        self.parts: list[weakref.ref[AllocaPart]] | None = None
 
     def publish(self) -> None:
         """Publish the address of its block."""
@@ -61,7 +67,7 @@ class Storage:
             self.host_address = block.host_address
             self.address = block.address
 
-    def add_part(self, part: Extent) -> None:
+    def add_part(self, part: AllocaPart) -> None:
         """Note a buffer that is part of an alloca's."""
         with self._heap.books.lock:
             parts = self.parts
@@ -156,7 +162,7 @@ class Transient(Storage):
         return (source is None or is_past(source)) and all(map(is_past, self.uses or ()))
 
 
-def _is_there(part: weakref.ref[Extent]) -> bool:
+def _is_there(part: weakref.ref[AllocaPart]) -> bool:
     return part() is not None
 
 
