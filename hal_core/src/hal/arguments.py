@@ -33,6 +33,7 @@ __all__ = [
     "as_int",
     "as_items",
     "as_mapping",
+    "as_memory",
     "as_name",
     "as_names",
     "as_path",
@@ -43,6 +44,7 @@ __all__ = [
     "check_elements",
     "is_a_handlers",
     "memory_hint",
+    "no_data",
     "number_of",
     "plain_three",
     "same_elements",
@@ -278,7 +280,21 @@ def as_path(value: object, what: str) -> str:
     return text
 
 
-# Arrays and their types, lists, mappings and functions
+# Memory, arrays and their types, lists, mappings and functions
+
+
+def as_memory(value: object, what: str) -> memoryview:
+    """Return the memory of a bytes-like object."""
+    try:
+        return memoryview(value)  # type: ignore[arg-type]
+    except own(TypeError):
+        message = f"{what} takes a numpy array or a bytes-like object, not {type(value).__name__}"
+        raise ArgumentTypeError(message) from None
+
+
+def no_data(dtype: np.dtype[Any], what: str) -> ArgumentTypeError:
+    """Return the error of elements that are references (``dtype.hasobject``)."""
+    return ArgumentTypeError(f"{what}: {dtype} holds Python objects, which device memory cannot")
 
 
 def as_array(value: object, what: str) -> NDArray[Any]:

@@ -25,7 +25,7 @@ from hal._memory.usage import (
     explain_refusal,
     mapping_need,
 )
-from hal._memory.views import view_of
+from hal._memory.views import host_bytes
 from hal.arguments import as_dtype, as_instance, as_int
 from hal.errors import InvalidArgumentError, UnimplementedError
 
@@ -225,7 +225,7 @@ class Buffer(Extent):
         address_of(self, storage)
         self._check_visible(storage)
         if self._size:
-            raw = np.asarray(view_of(storage))[self._offset : self._offset + self._size]
+            raw = host_bytes(storage, self._offset, self._size)
             array = raw.view(self._dtype).reshape(self._shape)
         else:
             array = np.empty(self._shape, self._dtype)
@@ -250,10 +250,8 @@ class Buffer(Extent):
     ) -> NDArray[Any]:
         """Copy to a new numpy array, and block until it is there.
 
-        Waits until everything that was submitted to the device's queues before has
-        ended, successfully or not; with `wait`, until that has: ``()`` waits for nothing.
-        In a host function (`Queue.call`) it waits only for what `wait`
-        names. The array has the dtype and shape of the upload; with `dtype`, it is flat.
+        Waits as `map` does. The array has the dtype and shape of the upload; with `dtype`, it is
+        flat.
 
         It does not raise for failed operations, not even for one that was
         to write this buffer: the array has what the memory holds. Ask their

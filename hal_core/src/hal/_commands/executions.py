@@ -14,7 +14,7 @@ from hal._engine.backlog import CheckedWaits
 from hal._engine.ending import recall
 from hal._engine.fence import Waits
 from hal._engine.operation import STARVED
-from hal._engine.payload import NOTHING, Payload
+from hal._engine.payload import NOTHING, Checked
 from hal._engine.steps import CallStep
 from hal._engine.stream import StreamQueue
 from hal._engine.submission import Submission
@@ -32,11 +32,8 @@ from hal.native_collectives import Participant
 _T = TypeVar("_T")
 
 
-def check_execution(device: DeviceCore, commands: object, bindings: object) -> tuple[Payload, bool]:
-    """Check an execution; return its payload, and whether that is a host operation.
-
-    See `Queue.execute`.
-    """
+def check_execution(device: DeviceCore, commands: object, bindings: object) -> Checked:
+    """Check an execution; see `Queue.execute`."""
     commands = as_instance(
         commands, CommandBuffer, "execute takes a command buffer (device.record())"
     )

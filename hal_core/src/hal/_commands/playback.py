@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from hal._base.failures import fresh, placed
 from hal._commands.instances import Instance, InstancePool, Lease, Replica, SlotUses
 from hal._commands.rebinding import RebindPlan, plan_of
-from hal._engine.payload import Payload
+from hal._engine.payload import Checked
 from hal._kernels.indirect import run_on_host
 from hal._memory.peers import find_owners
 from hal._memory.reaper import GRAPH, INSTANCE
@@ -170,7 +170,7 @@ class Playback:
         """Return the bytes of each block that an execution reserves for its temporaries."""
         return self._rules.temporaries() if self._functions else ()
 
-    def of_part(self, table: Table | LateTable, storages: Sequence[Any]) -> tuple[Payload, bool]:
+    def of_part(self, table: Table | LateTable, storages: Sequence[Any]) -> Checked:
         """Return the payload of a part's execution, as `payload` does of a whole one.
 
         `table` and `storages` are what the bindings of all slots were checked to be.
@@ -179,8 +179,8 @@ class Playback:
         kept = [each for each, used in zip(storages, commands, strict=False) if used]
         return self._payload(table, storages, (self, self._direct, kept))
 
-    def payload(self, bindings: object, blocks: Sequence[Storage]) -> tuple[Payload, bool]:
-        """Check the bindings; return an execution's payload, and whether the host runs it.
+    def payload(self, bindings: object, blocks: Sequence[Storage]) -> Checked:
+        """Check the bindings of an execution; return its payload.
 
         `blocks` are the memory of the temporaries. See `Queue.execute`.
         """
@@ -194,8 +194,8 @@ class Playback:
 
     def _payload(
         self, table: Table | LateTable, storages: Sequence[Any], resources: object
-    ) -> tuple[Payload, bool]:
-        """Return the payload that uses a checked table, and whether the host runs it."""
+    ) -> Checked:
+        """Return the payload that uses a checked table."""
         if not self._functions:
             return (None, (), resources), False
         moves = self._moves(storages) if self._host_copies else ()

@@ -545,12 +545,9 @@ class Device(DeviceCore):
     def close(self, timeout: float = 10.0) -> tuple[str, ...]:
         """Close every queue as `Queue.close` does and free all native objects (Q6).
 
-        Memory that a numpy view still shows is kept until the view is gone
-        (M2). Returns a line for everything that had to be left behind; empty if all
-        went well. May be called twice, and from ``with``: while another thread
-        closes the device it waits for that, at most `timeout` seconds, and
-        returns a line if that was too short. Must not be called from a host
-        call of its own queues: it would wait for itself.
+        Memory that a numpy view still shows is kept until the view is gone (M2), and the result
+        has a line for it, too. Must not be called from a host call of its own queues: it would
+        wait for itself.
         """
         abandoned, left = self._end(sync.monotonic() + as_seconds(timeout))
         return abandoned + left

@@ -446,14 +446,12 @@ class Queue(StreamQueue, Collectives[Buffer, Submission]):
         wait_idle([self], None if timeout is None else as_seconds(timeout))
 
     def close(self, timeout: SupportsFloat = 10.0) -> tuple[str, ...]:
-        """Cancel what is not issued, wait for what is, and free the stream (Q6).
+        """Cancel what is not issued (`Submission.cancel`), wait for the rest, free the stream (Q6).
 
-        A recording that is issued in parts (Q1) is cancelled behind the last issued
-        part: the content of what it writes is undefined then. If all this takes more than `timeout`
-        seconds the device is marked lost. Returns a line for every operation that had
-        to be abandoned; empty if all went well. May be called twice, and from ``with``:
-        while another thread closes the queue it waits for that, at most `timeout` seconds,
-        and returns a line if that was too short.
+        If all this takes more than `timeout` seconds the device is marked lost. Returns a line for
+        every operation that had to be abandoned; empty if all went well. May be called twice, and
+        from ``with``: while another thread closes the queue it waits for that, at most `timeout`
+        seconds, and returns a line if that was too short.
         """
         return close_queue(self, sync.monotonic() + as_seconds(timeout))
 

@@ -31,5 +31,8 @@ Payload: TypeAlias = tuple[Callable[..., object] | CallSequence | None, tuple[An
 A host operation's function gets no stream: it runs on a thread of the pool.
 """
 
+Checked: TypeAlias = tuple[Payload, bool]
+"""What the check of an operation returns: its payload, and whether that is a host operation."""
+
 NOTHING: Final[Payload] = (None, (), None)
 """Enqueues nothing: zero sizes and barriers still order and signal (C4)."""

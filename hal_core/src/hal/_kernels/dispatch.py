@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, SupportsIndex, TypeAlias
 
 from hal._buffers.buffer import Buffer
-from hal._engine.payload import NOTHING, Payload
+from hal._engine.payload import NOTHING, Checked, Payload
 from hal._kernels.executable import Kernel
 from hal._kernels.indirect import COUNTS_ALIGNMENT, COUNTS_SIZE, run_on_host
 from hal._kernels.launch_shape import check_block, check_grid
@@ -72,11 +72,8 @@ def check_dispatch(
     block: SupportsIndex | Sequence[SupportsIndex] | None,
     args: Sequence[object] | Mapping[str, object],
     shared_memory: SupportsIndex | None,
-) -> tuple[Payload, bool]:
-    """Check a launch; return its payload, and whether that is a host operation.
-
-    See `Queue.dispatch`.
-    """
+) -> Checked:
+    """Check a launch; see `Queue.dispatch`."""
     buffers = _Buffers(device, kernel)
     blocks, threads, shared, parameters = check_launch(
         device, kernel, grid, block, args, shared_memory, buffers.resolve

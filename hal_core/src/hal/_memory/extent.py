@@ -16,8 +16,8 @@ from hal._engine.submission import Submission
 from hal._memory.core import DeviceCore
 from hal._memory.storage import GIVEN_BACK, Storage
 from hal._memory.usage import check_memory
-from hal.arguments import as_dtype, shown
-from hal.errors import ArgumentTypeError, ClosedError, HalError, InvalidArgumentError
+from hal.arguments import as_dtype, no_data, shown
+from hal.errors import ClosedError, HalError, InvalidArgumentError
 
 if TYPE_CHECKING:
     from numpy.typing import DTypeLike
@@ -119,7 +119,7 @@ def check_allocation(
 def shape_of(size: int, dtype: np.dtype[Any], what: str) -> tuple[int, ...]:
     """Return the flat shape of `size` bytes; raise if the type does not divide them."""
     if dtype.hasobject:
-        raise ArgumentTypeError(f"{what}: {dtype} holds Python objects, which device memory cannot")
+        raise no_data(dtype, what)
     if not dtype.itemsize or size % dtype.itemsize:
         raise InvalidArgumentError(
             f"{what}: {shown(size)} bytes are no whole number of {dtype} "

@@ -6,6 +6,8 @@ import ctypes
 import weakref
 from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
+
 from hal._memory.storage import GIVEN_BACK, Storage, Transient
 from hal.errors import ClosedError
 from hal.handlers import own
@@ -79,6 +81,14 @@ def view_of(storage: Storage) -> HostView:
             if block is not None:
                 block.view = weakref.ref(view)
     return view
+
+
+def host_bytes(storage: Storage, start: int, size: int) -> NDArray[np.uint8]:
+    """Return a range of host-visible memory, which lives as long as the array; raises as `view_of`.
+
+    An array of its own class, whose base is the owner of all views.
+    """
+    return np.asarray(view_of(storage))[start : start + size]
 
 
 def array_address(array: NDArray[Any]) -> int:

@@ -22,7 +22,7 @@ from hal._engine.wait_lists import Signals, check_lists
 from hal._memory.access import check_buffer, late_address
 from hal._memory.storage import Storage
 from hal._memory.usage import TRANSFER_SOURCE, TRANSFER_TARGET
-from hal._memory.views import view_of
+from hal._memory.views import host_bytes, view_of
 from hal._transfers.collective_checks import check, check_group
 from hal._transfers.transfers import read_staged, write_staged
 from hal.errors import ClosedError
@@ -73,7 +73,7 @@ class GroupRegion(Region):
 
     def read(self) -> NDArray[np.uint8]:
         if self.is_visible:
-            return self._view()
+            return host_bytes(self.memory, self.start, self.size)
         copied = np.empty(self.size, np.uint8)
         read_staged(self._device, self.memory, self.start, copied)
         return copied
@@ -82,12 +82,9 @@ class GroupRegion(Region):
         if not self.is_visible:
             write_staged(self._device, self.memory, self.start, data)
             return
-        memory = self._view()
+        memory = host_bytes(self.memory, self.start, self.size)
         if memory.ctypes.data != data.ctypes.data:
             np.copyto(memory, data)
-
-    def _view(self) -> NDArray[np.uint8]:
-        return np.asarray(view_of(self.memory))[self.start : self.start + self.size]
 
 
 class GroupLaunch(Launch):

@@ -13,8 +13,6 @@ import os
 import stat
 from typing import Final, Self
 
-import numpy as np
-
 from hal._base.checks import check_index, check_range
 from hal._buffers.buffer import Buffer
 from hal._engine.payload import Payload
@@ -22,7 +20,7 @@ from hal._memory.access import check_buffer, late_address
 from hal._memory.core import DeviceCore
 from hal._memory.storage import Storage
 from hal._memory.usage import TRANSFER_SOURCE, TRANSFER_TARGET
-from hal._memory.views import view_of
+from hal._memory.views import host_bytes
 from hal.arguments import as_path, shown
 from hal.errors import InvalidArgumentError, OperationError
 from hal.handlers import own
@@ -115,7 +113,7 @@ def _to_buffer(device: DeviceCore, storage: Storage, start: int, length: int, fi
     with _Opened("write", file, length, os.O_RDONLY) as opened:
         opened.check_length()
         if storage.host_address is not None:
-            opened.fill(_host_memory(storage, start, length), 0)
+            opened.fill(host_bytes(storage, start, length).data, 0)
         else:
             device._staging.write(address, length, opened.fill)
 
@@ -127,14 +125,9 @@ def _to_file(device: DeviceCore, storage: Storage, start: int, length: int, file
     address = late_address(storage) + start  # first: without an address no file is created
     with _Opened("read", file, length, os.O_WRONLY | os.O_CREAT) as opened:
         if storage.host_address is not None:
-            opened.drain(_host_memory(storage, start, length), 0)
+            opened.drain(host_bytes(storage, start, length).data, 0)
         else:
             device._staging.read(address, length, opened.drain)
-
-
-def _host_memory(storage: Storage, start: int, length: int) -> memoryview:
-    """Return a range of host-visible memory, which stays alive with the result."""
-    return np.asarray(view_of(storage))[start : start + length].data
 
 
 class _Opened:

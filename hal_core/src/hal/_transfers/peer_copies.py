@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from hal._buffers.buffer import Buffer
-from hal._engine.payload import NOTHING, Payload
+from hal._engine.payload import NOTHING, Checked
 from hal._memory import peers
 from hal._memory.access import late_address
 from hal._transfers.host_copies import is_between_hosts, move
@@ -45,7 +45,7 @@ def on_neither_side(source: DeviceCore, target: DeviceCore, where: str) -> Inval
 
 def copy(
     device: DeviceCore, source: Buffer, target: Buffer, offsets: tuple[object, object], size: object
-) -> tuple[Payload, bool]:
+) -> Checked:
     """Check a copy from or to another device; like `hal._transfers.transfers.copy`."""
     owners = owner(device, source), owner(device, target)
     if device not in owners:

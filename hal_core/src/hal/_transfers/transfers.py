@@ -13,7 +13,7 @@ import numpy as np
 
 from hal._base.checks import check_copy, check_range
 from hal._buffers.buffer import Buffer
-from hal._engine.payload import NOTHING, Payload
+from hal._engine.payload import NOTHING, Checked, Payload
 from hal._memory import peers
 from hal._memory.access import check_buffer, late_address
 from hal._memory.replay import Replay
@@ -22,9 +22,8 @@ from hal._memory.usage import TRANSFER_SOURCE, TRANSFER_TARGET
 from hal._memory.views import HostView, array_address, put
 from hal._transfers.host_copies import HostLocation, is_between_hosts, move
 from hal._transfers.patterns import NATIVE, pattern_of
-from hal.arguments import check_elements
+from hal.arguments import as_memory, check_elements, no_data
 from hal.errors import ArgumentTypeError, InvalidArgumentError
-from hal.handlers import own
 from hal.native import MemoryType
 
 if TYPE_CHECKING:
@@ -82,13 +81,8 @@ def check_fill(
     return start, length, pattern, width
 
 
-def write(
-    device: DeviceCore, buffer: Buffer, array: object, offset: object, what: str
-) -> tuple[Payload, bool]:
-    """Check a write; return its payload, and whether that is a host operation.
-
-    See `Queue.write`, and `Queue.update`, which captures the bytes.
-    """
+def write(device: DeviceCore, buffer: Buffer, array: object, offset: object, what: str) -> Checked:
+    """Check a write; see `Queue.write`, and `Queue.update`, which captures the bytes."""
     storage = check_buffer(device, buffer, what, TRANSFER_TARGET)
     host = _bytes_of(array, what, buffer._dtype)
     start, length = check_range(buffer._size, offset, host.size, what)
@@ -102,11 +96,8 @@ def write(
     return _from_host(device, storage, start, host)
 
 
-def read(device: DeviceCore, buffer: Buffer, array: object, offset: object) -> tuple[Payload, bool]:
-    """Check a read; return its payload, and whether that is a host operation.
-
-    See `Queue.read`.
-    """
+def read(device: DeviceCore, buffer: Buffer, array: object, offset: object) -> Checked:
+    """Check a read; see `Queue.read`."""
     storage = check_buffer(device, buffer, "read", TRANSFER_SOURCE)
     host = _bytes_of(array, "read", buffer._dtype)
     if not host.flags.writeable:
@@ -129,11 +120,8 @@ def read(device: DeviceCore, buffer: Buffer, array: object, offset: object) -> t
 
 def copy(
     device: DeviceCore, source: Buffer, target: Buffer, offsets: tuple[object, object], size: object
-) -> tuple[Payload, bool]:
-    """Check a copy; return its payload, and whether that is a host operation.
-
-    See `Queue.copy`.
-    """
+) -> Checked:
+    """Check a copy; see `Queue.copy`."""
     written, read, length = check_ends((device, device), source, target, offsets, size)
     if not length:
         return NOTHING, False
@@ -217,7 +205,7 @@ def _copy(
 
 def _from_host(
     device: DeviceCore, storage: Storage, start: int, host: NDArray[np.uint8]
-) -> tuple[Payload, bool]:
+) -> Checked:
     """Return the payload of a copy from memory that does not change until then."""
     # As in `read`: where a native copy from pageable memory would block (M1, Q1), the host copies
     # to memory that is the host's, the driver from memory that is pinned, and the ring the rest.
@@ -235,7 +223,7 @@ def _from_host(
 
 def _capture_and_write(
     device: DeviceCore, storage: Storage, start: int, host: NDArray[np.uint8]
-) -> tuple[Payload, bool]:
+) -> Checked:
     """Return the payload of a copy from memory that may change at once, without native calls."""
     if not device._pageable and storage.memory is not MemoryType.HOST:
         keeper = device._heap.reserve(host.size, _HOST)
@@ -389,8 +377,7 @@ def _bytes_of(data: object, what: str, dtype: np.dtype[Any]) -> NDArray[np.uint8
     """
     if isinstance(data, np.ndarray):
         if data.dtype.hasobject:
-            message = f"{what}: the array holds Python objects, which device memory cannot"
-            raise ArgumentTypeError(message)
+            raise no_data(data.dtype, what)
         if not data.flags.c_contiguous:
             raise InvalidArgumentError(
                 f"{what}: the array is not C-contiguous (strides {data.strides}); "
@@ -402,11 +389,7 @@ def _bytes_of(data: object, what: str, dtype: np.dtype[Any]) -> NDArray[np.uint8
         return np.ndarray.view(flat, np.uint8, np.ndarray).reshape(-1)
     if isinstance(data, Buffer):
         raise ArgumentTypeError(f"{what} takes host memory; use copy() between buffers")
-    try:
-        view = memoryview(data)  # type: ignore[arg-type]
-    except own(TypeError):
-        message = f"{what} takes a numpy array or a bytes-like object, not {type(data).__name__}"
-        raise ArgumentTypeError(message) from None
+    view = as_memory(data, what)
     if not view.c_contiguous:
         raise InvalidArgumentError(f"{what}: the memory is not C-contiguous")
     return np.frombuffer(view.cast("B"), np.uint8)

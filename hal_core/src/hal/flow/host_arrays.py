@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import hal
+from hal.arguments import as_memory, no_data
 from hal.errors import ArgumentTypeError, InvalidArgumentError, OperationError
 from hal.flow.locks import refuse_reentrance
 from hal.handlers import dropped, own
@@ -33,8 +34,7 @@ def bytes_of(data: object, what: str) -> tuple[Bytes, bool]:
     """
     if isinstance(data, np.ndarray):
         if data.dtype.hasobject:
-            message = f"{what}: the array holds Python objects, which device memory cannot"
-            raise ArgumentTypeError(message)
+            raise no_data(data.dtype, what)
         host = np.ascontiguousarray(data)
         is_ours = isinstance(_owner(host), bytes)
         if host is not data:
@@ -43,11 +43,7 @@ def bytes_of(data: object, what: str) -> tuple[Bytes, bool]:
         return (host if whole else host.reshape(-1)).view(np.uint8), is_ours
     if isinstance(data, (hal.Buffer, str)):
         raise ArgumentTypeError(f"{what} takes host memory, not {type(data).__name__}")
-    try:
-        view = memoryview(data)  # type: ignore[arg-type]
-    except own(TypeError):
-        message = f"{what} takes a numpy array or a bytes-like object, not {type(data).__name__}"
-        raise ArgumentTypeError(message) from None
+    view = as_memory(data, what)
     flat = view.cast("B") if view.c_contiguous else memoryview(view.tobytes())
     return np.frombuffer(flat, np.uint8), isinstance(flat.obj, bytes)
 

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 import hal
-from hal.arguments import as_array, as_flag, as_int, check_elements, shown
+from hal.arguments import as_array, as_flag, as_int, check_elements, no_data, shown
 from hal.errors import (
     ArgumentTypeError,
     DeadlineExceededError,
@@ -240,8 +240,7 @@ class Transfers(Scheduler):
             return target
         self.check_open()
         if host.dtype.hasobject:
-            message = "from_host: the array holds Python objects, which device memory cannot"
-            raise ArgumentTypeError(message)
+            raise no_data(host.dtype, "from_host")
         lanes = self.lanes_of(target)
         buffer = self._new(lanes, host.nbytes, host.dtype, host.shape)
         self.write(buffer, host, hold=hold, wait=wait)
