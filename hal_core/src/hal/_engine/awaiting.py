@@ -113,7 +113,7 @@ class Registration:
 
 
 class _Waiter(Registration):
-    """A task that sleeps until then."""
+    """A task that sleeps until its value is reached, or its timeline fails."""
 
     __slots__ = ("_is_awake", "_tell")
 

@@ -25,7 +25,10 @@ from hal.errors import DeviceLostError, HalError
 from hal.handlers import dropped, own
 
 _NAP_SECONDS = 0.001
-"""Pause between two looks at another thread that is in the middle of a native call."""
+"""Pause between two looks at another thread that is in the middle of a native call.
+
+To be told by that thread was rejected: every call would have to look for somebody who waits.
+"""
 
 
 # Queues

@@ -1,4 +1,4 @@
-"""What a native context has retired, and its loss (rules S5, O2)."""
+"""Retire what the queues of a native context have completed, and lose a context (rules S5, O2)."""
 
 from __future__ import annotations
 

@@ -40,10 +40,10 @@ class Later:
 
 
 class Registered(Protocol):
-    """A host wait, a `hal._engine.waiting.HostWaiter`, that is to leave no registration behind."""
+    """What a step needs of the host wait in it, a `hal._engine.waiting.HostWaiter`."""
 
     def leave(self) -> None:
-        """Leave them; idempotent."""
+        """Remove the registrations of the wait; idempotent."""
 
 
 class CallStep:

@@ -184,7 +184,7 @@ def _make_timepoint(_: CallStep, submission: Submission, __: None) -> Timepoint:
 def sleep(
     submission: Submission, timeout: SupportsFloat | None, asked: float, begun: float
 ) -> None:
-    """Wait as ``wait()`` does, for C, which has `asked` for so many seconds since it began."""
+    """Wait as ``wait()`` does, for C, which has asked the event for `asked` seconds before."""
     waiting.wait_all((submission._as_timepoint(),), timeout, asked=asked, begun=begun)
 
 

@@ -264,7 +264,7 @@ class Timeline:
             self._reached.take(value, work)
 
     def _fail(self, error: BaseException, work: Work) -> None:
-        """Fail unless failed, and release every waiter, again if it has failed before."""
+        """Keep the first failure, and release every waiter; a repeat releases them again."""
         if self._failure is None:
             self._failure = error
         self._points.clear()
@@ -316,15 +316,16 @@ class Timeline:
     def _until_reached(self) -> Waiters:
         """Return the register of those that wait until a value is reached.
 
-        The publication of what will signal it has that retired; what is recorded by now is retired
-        by whoever registers.
+        They learn of it from the retirement of the operation that signals it. If that is recorded
+        later, its publication asks for the retirement; if it is recorded already, whoever
+        registers retires it, or uses `_until_told`.
         """
         if self._reached is None:
             self._reached = Waiters()
         return self._reached
 
     def _until_told(self, value: int, work: Work) -> Waiters:
-        """Return that register for a waiter that retires nothing: the progress thread does."""
+        """Return that register, and have the progress thread retire what is recorded already."""
         operation = self._covering(value)
         if operation is not None:
             operation._want(work)

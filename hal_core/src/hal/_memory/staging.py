@@ -31,7 +31,7 @@ Mover: TypeAlias = Callable[[memoryview, int], None]
 """Copies all of a slot's memory from or to a position on the host's side; may block."""
 
 _SLOTS: Final = 4
-"""How many there are: with two both the host and the device are at work, for two operations."""
+"""Two operations at once have two each: the host fills one while the device copies the other."""
 _ALIGNMENT: Final = 256
 _LOOK_SECONDS: Final = 0.1
 """How often a waiter for a slot checks whether the device was lost."""

@@ -43,7 +43,7 @@ class StreamOrder:
         self._driver = driver
         self._reaper = reaper
         self.is_freeing = False  # whether a thread gives unused memory back, for an alloca
-        # What the driver's pool takes back behind operations that have not retired, with a limit
+        # Bytes that the driver's pool has back once an operation has retired; noted with a limit
         self._leaving: deque[tuple[Operation, int]] = deque()
 
     # At the issue of operations

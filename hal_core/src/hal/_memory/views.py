@@ -84,10 +84,7 @@ def view_of(storage: Storage) -> HostView:
 
 
 def host_bytes(storage: Storage, start: int, size: int) -> NDArray[np.uint8]:
-    """Return a range of host-visible memory, which lives as long as the array; raises as `view_of`.
-
-    An array of its own class, whose base is the owner of all views.
-    """
+    """Return a range of host-visible memory, kept alive by the array; raises as `view_of`."""
     return np.asarray(view_of(storage))[start : start + size]
 
 
