@@ -9,6 +9,7 @@ import subprocess
 import sys
 
 import pytest
+from core_harness import handled_by
 
 import hal
 from hal import disk_cache
@@ -191,12 +192,8 @@ def test_what_a_signal_handler_raises_as_it_is_looked_for_is_the_users_o3(cache,
         raise TimeoutError("time limit")
 
     monkeypatch.setattr(os, "makedirs", lambda *_, **__: signal.raise_signal(signal.SIGALRM))
-    before = signal.signal(signal.SIGALRM, limit)
-    try:
-        with pytest.raises(TimeoutError, match="time limit"):
-            _build.CACHE.directory()
-    finally:
-        signal.signal(signal.SIGALRM, before)
+    with handled_by(limit), pytest.raises(TimeoutError, match="time limit"):
+        _build.CACHE.directory()
 
 
 def test_it_does_not_grow_without_end(cache, monkeypatch):

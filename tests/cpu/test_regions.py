@@ -12,10 +12,17 @@ from hal_cpu import _compile, _dialect
 WAYS = ("hal_by_itself", "hal_side_by_side", "hal_each")
 
 
+def request_of(source):
+    return CompileRequest(source, "user.cpp", scan(source, filename="user.cpp"), "")
+
+
+def rewritten(source):
+    """Return what the compiler gets of a source."""
+    return _dialect.rewrite(request_of(source), "", "")
+
+
 def way_of(body, *, more="", parameters="int *p, int n"):
-    source = f"{more}\n__global__ void kernel({parameters}) {{ {body} }}"
-    request = CompileRequest(source, "user.cpp", scan(source, filename="user.cpp"), "")
-    text = _dialect.rewrite(request, "", "")
+    text = rewritten(f"{more}\n__global__ void kernel({parameters}) {{ {body} }}")
     return next(way for way in WAYS if f"HAL_KERNEL(kernel, {way}," in text)
 
 
@@ -116,8 +123,7 @@ def test_what_is_split_compiles():
         f"__global__ void kernel{number}(int *p, int n) {{ {body} }}\n"
         for number, body in enumerate({**SPLIT, **IN_STEP}.values())
     )
-    request = CompileRequest(source, "user.cpp", scan(source, filename="user.cpp"), "")
-    assert _compile._compile(request, _compile.NATIVE, "", loops=True)
+    assert _compile._compile(request_of(source), _compile.NATIVE, "", loops=True)
 
 
 @pytest.mark.parametrize("body", IN_STEP.values(), ids=IN_STEP)
@@ -131,9 +137,7 @@ def test_loops_that_each_thread_runs_alone(body):
 
 
 def text_of(body, parameters="int *p, int n"):
-    source = f"__global__ void kernel({parameters}) {{ {body} }}"
-    request = CompileRequest(source, "user.cpp", scan(source, filename="user.cpp"), "")
-    return _dialect.rewrite(request, "", "")
+    return rewritten(f"__global__ void kernel({parameters}) {{ {body} }}")
 
 
 @pytest.mark.parametrize("condition", ["t < n", "threadIdx.x < n / 2", "t < n && p[t]", "t == 0"])
@@ -232,15 +236,12 @@ def test_shared_memory_of_a_loop_is_not_on_the_stack():
         ("__shared__ int s[64]; s[threadIdx.x] = n; __syncthreads(); p[0] = s[n];", 1),
         ("for (int k = 0; k < n; k++) { __shared__ int s[64]; s[k] = n; __syncthreads(); }", 0),
     ):
-        source = f"__global__ void kernel(int *p, int n) {{ {body} }}"
-        request = CompileRequest(source, "user.cpp", scan(source, filename="user.cpp"), "")
-        assert _dialect.rewrite(request, "", "").count("used)) __shared__") == twins
+        assert text_of(body).count("used)) __shared__") == twins
 
 
 def test_small_blocks_run_no_loop_in_step():
     source = f"__global__ void __launch_bounds__(8) kernel(int *p, int n) {{ {IN_STEP['a sum']} }}"
-    request = CompileRequest(source, "user.cpp", scan(source, filename="user.cpp"), "")
-    assert "HAL_KERNEL(kernel, hal_each," in _dialect.rewrite(request, "", "")
+    assert "HAL_KERNEL(kernel, hal_each," in rewritten(source)
 
 
 @pytest.mark.parametrize("body", REFUSED.values(), ids=REFUSED)
@@ -473,8 +474,7 @@ def test_random_kernels_do_the_same_in_both_ways(lab, monkeypatch, seed):
     source = "".join(kernels.kernel(f"kernel{i}") for i in range(4))
     kernels.meet = False
     source += "".join(kernels.kernel(f"kernel{i}") for i in (4, 5)).replace("__syncthreads();", "")
-    request = CompileRequest(source, "user.cpp", scan(source, filename="user.cpp"), "")
-    assert "hal_side_by_side" not in _dialect.rewrite(request, "", "")
+    assert "hal_side_by_side" not in rewritten(source)
     modules = []
     for loops in (True, False):
         monkeypatch.setattr(_compile, "LOOPS", loops)

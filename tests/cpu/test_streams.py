@@ -8,7 +8,7 @@ import threading
 
 import numpy as np
 import pytest
-from core_harness import collect_in_threads
+from core_harness import collect_in_threads, handled_by
 
 from hal._base.sync import Doorbell
 from hal.errors import OperationError
@@ -115,14 +115,10 @@ def test_a_signal_ends_synchronize(lab):
 
     stream = lab.stream()
     lab.gate(stream)
-    before = signal.signal(signal.SIGALRM, handler)
-    signal.setitimer(signal.ITIMER_REAL, 0.1)
-    try:
+    with handled_by(handler):
+        signal.setitimer(signal.ITIMER_REAL, 0.1)
         with pytest.raises(AlarmError):
             lab.finish(stream)
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
 
 
 def test_a_slow_kernel_lets_go_of_the_interpreter(lab):

@@ -10,6 +10,7 @@ import threading
 
 import pytest
 from child_processes import output_of
+from core_harness import Running, handled_by
 
 from hal.errors import BackendUnavailableError, InvalidArgumentError, OperationError
 from hal_cpu import _toolchain
@@ -61,17 +62,13 @@ def test_a_compiler_that_hangs_can_be_interrupted_o3(lab, script, work, tmp_path
 
     def interrupt():
         (tmp_path / "started").read_bytes()
-        signal.pthread_kill(threading.main_thread().ident, signal.SIGUSR1)
+        signal.pthread_kill(threading.main_thread().ident, signal.SIGALRM)
 
-    before = signal.signal(signal.SIGUSR1, handler)
-    try:
-        thread = threading.Thread(target=interrupt, daemon=True)
-        thread.start()
+    with handled_by(handler):
+        interrupting = Running(interrupt)
         with pytest.raises(error):
             lab.image(SOURCE)
-        thread.join(30)
-    finally:
-        signal.signal(signal.SIGUSR1, before)
+        interrupting.result()
     assert not os.listdir(work)
 
 

@@ -4,6 +4,7 @@ import signal
 
 import gpusim
 from child_processes import printed_by, run_alone
+from core_harness import handled_by
 from cuda.bindings import driver as cu
 
 from hal.native import MemoryType
@@ -19,16 +20,13 @@ def test_a_call_inside_another_one_stays_relaxed(native, device, other, exchange
         device.free(device.allocate(64, MemoryType.DEVICE), MemoryType.DEVICE)
 
     def step():
-        signal.raise_signal(signal.SIGUSR1)
+        signal.raise_signal(signal.SIGALRM)
         return cu.cuEventQuery(event)
 
-    old = signal.signal(signal.SIGUSR1, handle)
-    try:
+    with handled_by(handle):
         other.begin(0, address)
         assert not native.relaxed(step)[0]
         assert other.end() == 1
-    finally:
-        signal.signal(signal.SIGUSR1, old)
     assert exchange(0) == 0
     device.destroy_event(event)
     device.free(address, MemoryType.DEVICE)

@@ -8,7 +8,7 @@ import threading
 import weakref
 
 import pytest
-from core_harness import Running, collect_in_threads
+from core_harness import Running, collect_in_threads, handled_by
 
 import hal
 from hal._backends import registry as _registry
@@ -66,14 +66,10 @@ def test_what_a_signals_handler_raises_is_not_the_plugins_o3(plugins):
     def handler(*_):
         raise TimeoutError
 
-    plugins.add_backend("one", probe=lambda: signal.raise_signal(signal.SIGUSR1))
+    plugins.add_backend("one", probe=lambda: signal.raise_signal(signal.SIGALRM))
     registry = plugins.registry()
-    before = signal.signal(signal.SIGUSR1, handler)
-    try:
-        with pytest.raises(TimeoutError):
-            registry.resolve("one", {})
-    finally:
-        signal.signal(signal.SIGUSR1, before)
+    with handled_by(handler), pytest.raises(TimeoutError):
+        registry.resolve("one", {})
 
 
 def test_listing_does_not_probe(plugins):

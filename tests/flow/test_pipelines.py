@@ -28,6 +28,15 @@ def recorded(flow, sizes=(BYTES, None, BYTES)):
     return commands
 
 
+def good_and_bad(flow, why):
+    """Return a factor of 1, and one whose fill has failed."""
+    good, bad = (flow.from_host(np.array([1], np.float32)) for _ in range(2))
+    broken = hal.create_semaphore()
+    broken.fail(RuntimeError(why))
+    flow.fill(bad, 1.0, wait=broken.at(1))
+    return good, bad
+
+
 @pytest.mark.parametrize("depth", [1, 2, 3])
 def test_many_inputs_go_through_few_buffers(flow, depth):
     pipeline = flow.pipeline(recorded(flow), depth=depth)
@@ -79,10 +88,7 @@ def test_without_outputs_the_execution_is_returned(flow):
 def test_a_failure_stays_with_its_set(flow):
     """And goes no further than to what is in flight in the same buffers."""
     pipeline = flow.pipeline(recorded(flow), depth=2)
-    good, bad = (flow.from_host(np.array([1], np.float32)) for _ in range(2))
-    broken = hal.create_semaphore()
-    broken.fail(RuntimeError("no more"))
-    flow.fill(bad, 1.0, wait=broken.at(1))
+    good, bad = good_and_bad(flow, "no more")
     first, second = np.zeros(64, np.float32), np.zeros(64, np.float32)
     (lost,) = pipeline.run({0: ARRAY, 1: bad}, {2: first})
     (fine,) = pipeline.run({0: ARRAY, 1: good}, {2: second})
@@ -145,10 +151,7 @@ def test_waiting_for_all_runs(flow, gate):
 def test_a_failure_is_raised_however_many_runs_come_after_it(flow):
     """Though few of the runs that have ended are kept."""
     pipeline = flow.pipeline(recorded(flow), depth=2)
-    good, bad = (flow.from_host(np.array([1], np.float32)) for _ in range(2))
-    broken = hal.create_semaphore()
-    broken.fail(RuntimeError("no more"))
-    flow.fill(bad, 1.0, wait=broken.at(1))
+    good, bad = good_and_bad(flow, "no more")
     result = np.zeros(64, np.float32)
     ends = []
     for factor in (good, bad, *[good] * 300):
@@ -302,10 +305,7 @@ def test_what_a_trace_raised_for_is_waited_for(device, gate, error, is_own):
 @pytest.mark.parametrize("kind", ["execute", "read"])
 def test_what_a_trace_raised_for_tells_its_failure(flow, tmp_path, kind):
     pipeline = flow.pipeline(recorded(flow), depth=1)
-    good, bad = (flow.from_host(np.array([1], np.float32)) for _ in range(2))
-    broken = hal.create_semaphore()
-    broken.fail(RuntimeError("missing"))
-    flow.fill(bad, 1.0, wait=broken.at(1))
+    good, bad = good_and_bad(flow, "missing")
     result = hal.File(tmp_path / "missing" / "result")
     raise_at(flow, kind, hal.HalError)
     with pytest.raises(hal.HalError, match="from the trace"):

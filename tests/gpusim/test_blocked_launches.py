@@ -4,14 +4,12 @@ The programs run in gpusim's stepped mode: nothing runs while calls are made, bu
 in each query. The driver aborts where a launch finds its stream full.
 """
 
-import importlib.util
 import textwrap
 
 import pytest
 import suite_runs
 from engine_harness import abort
 
-BINDINGS = {"cuda": "cuda", "hip": "rocm"}
 LIMIT = 256
 """Operations that a stream takes: what 64 launches make with their events and waits, and some."""
 
@@ -34,16 +32,14 @@ def check(done):
 """The last of 3,000 fills of one of 64 places: 56 places are written once more than the others."""
 
 
-@pytest.fixture(params=BINDINGS)
-def run(request):
+@pytest.fixture
+def run(backend):
     """Return what runs a program on gpusim by one of the backends."""
-    if importlib.util.find_spec(BINDINGS[request.param]) is None:
-        pytest.skip(f"{BINDINGS[request.param]}.bindings are not installed")
     settings = {"mode": "stepped", "launch_limit": LIMIT}
-    variables = suite_runs.environment(request.param, **settings)
+    variables = suite_runs.environment(backend, **settings)
 
     def function(program):
-        text = PRELUDE.format(backend=request.param) + textwrap.dedent(program)
+        text = PRELUDE.format(backend=backend) + textwrap.dedent(program)
         suite_runs.run_program(text, variables, 300)
 
     return function

@@ -1,12 +1,10 @@
 """``semaphores=memory`` on gpusim: what is called, what is lost, what is refused; both engines."""
 
-import importlib.util
 import textwrap
 
 import pytest
 import suite_runs
 
-BINDINGS = {"cuda": "cuda", "hip": "rocm"}
 SECONDS = 120
 
 PRELUDE = """
@@ -33,15 +31,13 @@ def engine(request):
     return "require" if request.param == "C" else "0"
 
 
-@pytest.fixture(params=BINDINGS)
-def run(request, engine):
+@pytest.fixture
+def run(backend, engine):
     """Return what runs a program on gpusim by one of the backends."""
-    if importlib.util.find_spec(BINDINGS[request.param]) is None:
-        pytest.skip(f"{BINDINGS[request.param]}.bindings are not installed")
-    variables = suite_runs.environment(request.param) | {"HAL_SPEEDUPS": engine}
+    variables = suite_runs.environment(backend) | {"HAL_SPEEDUPS": engine}
 
     def function(program):
-        prelude = PRELUDE.format(backend=request.param, names=NAMES[request.param])
+        prelude = PRELUDE.format(backend=backend, names=NAMES[backend])
         suite_runs.run_program(prelude + textwrap.dedent(program), variables, SECONDS)
 
     return function

@@ -1,12 +1,10 @@
 """Memory in the order of queues, on a device of 64 MiB: the driver's pool and the core's (M3)."""
 
-import importlib.util
 import textwrap
 
 import pytest
 import suite_runs
 
-BINDINGS = {"cuda": "cuda", "hip": "rocm"}
 SECONDS = 300
 
 PRELUDE = """
@@ -36,17 +34,15 @@ def pool(request):
     return request.param
 
 
-@pytest.fixture(params=BINDINGS)
-def run(request, schedule, pool):
+@pytest.fixture
+def run(backend, schedule, pool):
     """Return what runs a program on gpusim by one of the backends, in either way to allocate."""
-    if importlib.util.find_spec(BINDINGS[request.param]) is None:
-        pytest.skip(f"{BINDINGS[request.param]}.bindings are not installed")
-    variables = suite_runs.environment(request.param, mode=schedule, seed=3, devices=1)
+    variables = suite_runs.environment(backend, mode=schedule, seed=3, devices=1)
 
     def function(program, **values):
-        text = PRELUDE.format(backend=request.param, pool=pool)
+        text = PRELUDE.format(backend=backend, pool=pool)
         program = textwrap.dedent(program)
-        text += program.format(backend=request.param, **values) if values else program
+        text += program.format(backend=backend, **values) if values else program
         suite_runs.run_program(text, variables, SECONDS)
 
     return function

@@ -8,6 +8,7 @@ from functools import partial
 
 import numpy as np
 import pytest
+from core_harness import handled_by
 from pool_cases import check_books, slots_of
 from shortcut_harness import Calls, in_threads, main, warm
 
@@ -115,13 +116,9 @@ def case_a_handler_within_an_allocation_is_refused_m1(device):
         refused.append(True)
 
     device.allocate(4096)
-    before = signal.signal(signal.SIGUSR1, handle)
-    try:
-        for lock in heap._locks:
-            with lock:
-                signal.raise_signal(signal.SIGUSR1)
-    finally:
-        signal.signal(signal.SIGUSR1, before)
+    for lock in heap._locks:
+        with handled_by(handle), lock:
+            signal.raise_signal(signal.SIGALRM)
     assert len(refused) == len(heap._locks)
 
 

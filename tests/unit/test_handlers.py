@@ -6,6 +6,7 @@ import signal
 from pathlib import Path
 
 import pytest
+from core_harness import handled_by
 
 from hal.handlers import dropped, own
 
@@ -63,11 +64,8 @@ def dropping(function):
 
 def alarm(handler):
     """Have a signal handler run here."""
-    before = signal.signal(signal.SIGALRM, handler)
-    try:
+    with handled_by(handler):
         signal.raise_signal(signal.SIGALRM)
-    finally:
-        signal.signal(signal.SIGALRM, before)
 
 
 def fail(kind, *_):

@@ -8,6 +8,7 @@ import signal
 import threading
 
 import pytest
+from core_harness import handled_by
 
 from hal._base import with_locks
 
@@ -84,13 +85,10 @@ def test_an_interrupt_leaves_it_free_o3(lock):
             with lock:
                 pass
 
-    pick, before = random.Random(1), signal.signal(signal.SIGALRM, handler)
-    try:
+    pick = random.Random(1)
+    with handled_by(handler):
         for _ in range(200):
             with pytest.raises(RaisedError):
                 interrupt(pick.uniform(0.0001, 0.0005))
             is_armed = False
             assert is_free(lock)
-    finally:
-        is_armed = False
-        signal.signal(signal.SIGALRM, before)

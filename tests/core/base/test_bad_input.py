@@ -6,7 +6,6 @@ and a valid call works.
 """
 
 import ctypes
-import os
 import pathlib
 import re
 import signal
@@ -14,7 +13,7 @@ import threading
 
 import numpy as np
 import pytest
-from core_harness import LIMIT
+from core_harness import LIMIT, handled_by
 
 import hal
 from hal.errors import ArgumentTypeError, HalError, InvalidArgumentError
@@ -208,18 +207,15 @@ def test_what_a_signals_handler_raises_is_not_the_arguments_o3(device):
 
     class Size:
         def __index__(self):
-            os.kill(os.getpid(), signal.SIGUSR1)
+            signal.raise_signal(signal.SIGALRM)
             return 64
 
     def handler(*_):
         raise TimeoutError("of the handler")
 
-    before = signal.signal(signal.SIGUSR1, handler)
-    try:
-        with pytest.raises(TimeoutError, match="of the handler") as caught:
-            device.allocate(Size())
-    finally:
-        signal.signal(signal.SIGUSR1, before)
+    raises = pytest.raises(TimeoutError, match="of the handler")
+    with handled_by(handler), raises as caught:
+        device.allocate(Size())
     assert type(caught.value) is TimeoutError
 
 

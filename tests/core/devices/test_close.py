@@ -104,16 +104,22 @@ def held_queue(open_probe, latch):
     return device, probe, queue, running, behind
 
 
+def while_it_closes(queue, behind, function):
+    """Close a queue, and call a function on another thread meanwhile; return both results."""
+
+    def call():
+        with pytest.raises(CancelledError):
+            behind.wait(LIMIT)
+        return function()
+
+    return collect_in_threads([lambda: queue.close(LIMIT), call])
+
+
 def test_close_of_a_queue_that_another_thread_closes_q6(open_probe, latch):
     """Q6: the second close reports nothing running as clean, and loses no device."""
     device, _, queue, running, behind = held_queue(open_probe, latch)
 
-    def first():
-        return queue.close(LIMIT)
-
     def second():
-        with pytest.raises(CancelledError):
-            behind.wait(LIMIT)  # by the first, which is under way then
         (line,) = queue.close(0.01)
         assert queue.name in line
         assert "another thread is still closing" in line
@@ -121,7 +127,7 @@ def test_close_of_a_queue_that_another_thread_closes_q6(open_probe, latch):
         latch.open()
         return queue.close(LIMIT)
 
-    assert collect_in_threads([first, second]) == [(), ()]
+    assert while_it_closes(queue, behind, second) == [(), ()]
     assert running.state == "done"
 
 
@@ -129,18 +135,13 @@ def test_close_of_a_device_whose_queue_another_thread_closes_q6(open_probe, latc
     """Q6: close reports what still runs there, and does not release the context under it."""
     device, probe, queue, running, behind = held_queue(open_probe, latch)
 
-    def first():
-        return queue.close(LIMIT)
-
     def second():
-        with pytest.raises(CancelledError):
-            behind.wait(LIMIT)  # by the first, which is under way then
         told = device.close(0.1)
         assert device.lost
         assert running.state == "failed"
         return told
 
-    ended, told = collect_in_threads([first, second])
+    ended, told = while_it_closes(queue, behind, second)
     assert [queue.name in line for line in told] == [True]
     assert not probe.closed
     assert ended in {(), told}

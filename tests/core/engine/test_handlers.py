@@ -8,7 +8,7 @@ import weakref
 
 import pytest
 from child_processes import assert_quiet
-from core_harness import LIMIT, wait_until
+from core_harness import LIMIT, handled_by, wait_until
 from recovery_world import WORLD
 
 import hal
@@ -245,11 +245,8 @@ def test_what_a_handler_raises_while_a_loop_is_told_is_the_users(kind):
             raised.append(error)
         await task
 
-    before = signal.signal(signal.SIGALRM, limit)
-    try:
+    with handled_by(limit):
         asyncio.run(program())
-    finally:
-        signal.signal(signal.SIGALRM, before)
     assert [str(error) for error in raised] == ["time limit"]
 
 

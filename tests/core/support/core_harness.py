@@ -1,8 +1,10 @@
 """What most tests of the core need: a limit, a native driver, a latch, threads, queues."""
 
+import contextlib
 import ctypes
 import functools
 import os
+import signal
 import sys
 import threading
 from concurrent.futures import Future
@@ -21,6 +23,7 @@ __all__ = [
     "Running",
     "Stall",
     "collect_in_threads",
+    "handled_by",
     "needs_gil",
     "open_native",
     "queues_of",
@@ -112,6 +115,16 @@ class Running(threading.Thread):
         self.join(3 * LIMIT)
         assert not self.is_alive(), "a thread hangs"
         return self._outcome.result()
+
+
+@contextlib.contextmanager
+def handled_by(handler, number=signal.SIGALRM):
+    """Have a function handle a signal in the block."""
+    before = signal.signal(number, handler)
+    try:
+        yield
+    finally:
+        signal.signal(number, before)
 
 
 def stalled(probe, name, number, function, *arguments):
