@@ -296,9 +296,10 @@ def test_groups_that_all_ranks_have_closed_leave_no_communicator_g4():
         assert each["error"] is None
 
 
-def test_failed_groups_that_all_ranks_have_closed_leave_no_communicator_g4():
+@pytest.mark.parametrize("size", [2, 3, 4])
+def test_failed_groups_that_all_ranks_have_closed_leave_no_communicator_g4(size):
     """What they have left in MPI is taken, and exchanges that some have begun are completed."""
-    for each in fail("broken", 2).values():
+    for each in fail("broken", size).values():
         assert each["left"] == 0
         assert each["errors"] != ["None"]
         assert each["error"] is None
