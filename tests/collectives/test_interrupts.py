@@ -121,3 +121,72 @@ TRIALS = """
 def test_ctrl_c_or_a_handler_at_every_call_of_a_group_g3(tmp_path, kind):
     """Its work ends, it is told and aborted if it broke, and it is closed in the end."""
     assert_quiet(run_python(tmp_path, TRIALS, arguments=(kind,)))
+
+
+EMBEDDED = """
+    import sys
+    from hal.collectives.embedded import EmbeddedGroup, World
+    from hal.errors import CollectiveError, CollectiveMismatchError
+    from hal.native_collectives import Collective, CollectiveStep
+    from interrupts import Interrupts, try_places
+
+    KIND = sys.argv[1]
+
+    def work_of(kind):
+        return [Collective(CollectiveStep(kind, number), None, None, None) for number in (1, 2)]
+
+    def trial(place):
+        world = World("tested", 2)
+        groups = [EmbeddedGroup(world, rank) for rank in range(2)]
+        ends = [[], []]
+
+        def begin(rank, kind="barrier"):
+            groups[rank].begin(work_of(kind), ends[rank].append)
+
+        def come():
+            begin(1, "broadcast" if KIND == "differs" else "barrier")
+
+        def fail(rank):
+            groups[rank].abort(CollectiveError("broken on purpose", ranks=(rank,)))
+
+        # What the thread does, and what its signal handler does in the middle of that.
+        calls = {
+            "come": (lambda: begin(0), come),
+            "differs": (lambda: begin(0), come),
+            "fail": (lambda: fail(1), lambda: fail(0)),
+            "close": (lambda: groups[1].close(0), lambda: groups[0].close(0)),
+            "report": (lambda: groups[0].report(), come),
+        }
+        outer, inner = calls[KIND]
+        if KIND not in ("come", "differs"):
+            begin(0)
+
+        def handle(_):
+            inner()
+            groups[0].report()
+            groups[1].failure()
+
+        Interrupts.interrupt = handle
+        interrupts = Interrupts(place)
+        with interrupts:
+            outer()
+        wrong = []
+        if interrupts.places:
+            kinds = {type(error).__name__ for each in ends for error in each}
+            expected = {
+                "come": {"NoneType"}, "report": {"NoneType"}, "differs": {"CollectiveMismatchError"}
+            }.get(KIND, {"CollectiveError"})
+            if kinds != expected or not ends[0] or world._meetings:
+                wrong.append(f"{ends} {world._meetings}")
+            if KIND in ("come", "differs", "report") and not ends[1]:
+                wrong.append("rank 1 has not ended")
+        return interrupts.places, wrong
+
+    try_places(trial, KIND)
+"""
+
+
+@pytest.mark.parametrize("kind", ["come", "differs", "fail", "close", "report"])
+def test_a_handler_at_every_call_of_the_embedded_provider_uses_the_same_group_g3(tmp_path, kind):
+    """It waits for no lock of its own thread, and finds nothing half done."""
+    assert_quiet(run_python(tmp_path, EMBEDDED, arguments=(kind,), timeout=60.0))

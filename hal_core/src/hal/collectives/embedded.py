@@ -2,6 +2,10 @@
 
 Nothing blocks. A rank's operation leaves what it gives at a *meeting*, and ends when the last
 rank has come, whose thread does the work of all.
+
+A signal handler or a finaliser may use a group in the middle of another call of its thread (O3).
+So the locks are re-entrant, each change is one step of a dict's or a set's own, and who is about to
+wait is noted before it looks at the others.
 """
 
 from __future__ import annotations
@@ -41,7 +45,7 @@ class _RankSubmission:
     def __init__(self, count: int, finish: _Finish) -> None:
         self._finish = finish
         self._left = count
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
 
     def end(self, error: BaseException | None) -> None:
         """Count one operation; the first error ends it at once."""
@@ -68,7 +72,7 @@ class World:
     def __init__(self, name: str, size: int) -> None:
         self.name = name
         self.size = size
-        self.lock = threading.Lock()
+        self.lock = threading.RLock()
         self.failure: CollectiveError | None = None
         self.records: list[deque[CollectiveStep]] = [deque(maxlen=RECORDS) for _ in range(size)]
         self.closed: set[int] = set()
@@ -82,7 +86,7 @@ class World:
         with self.lock:
             for each in work:
                 self.records[rank].append(each.step)
-                failure = self.failure or self._enter(rank, each, part, ready)
+                failure = self.failure or self._enter(rank, each, part, ready) or self.failure
                 if failure is not None:
                     break
         if failure is not None:
@@ -102,25 +106,20 @@ class World:
         if step.kind in MESSAGES:
             needed = (rank, step.root) if step.kind == "send" else (step.root, rank)
             key = (step.number, *needed)
-        gone = self.closed.intersection(needed)
-        meeting = self._meetings.get(key)
-        if meeting is None:
-            meeting = self._meetings[key] = _Meeting(needed)
-        gone -= meeting.came.keys()
-        if gone:
+        meeting = self._meetings.setdefault(key, _Meeting(needed))
+        meeting.came[rank] = (work, part)
+        if gone := self.closed.intersection(needed) - meeting.came.keys():
             left = min(gone)
             return CollectiveError(
                 f"{step} on rank {rank} of {self.name}: rank {left} has closed the group",
                 ranks=(left,),
                 records=self._told(),
             )
-        for other, (theirs, _) in meeting.came.items():
+        for other, (theirs, _) in list(meeting.came.items()):
             if _essence(theirs.step) != _essence(step):
                 said = {other: str(theirs.step), rank: str(step)}
                 return mismatch(self.name, said, self._told())
-        meeting.came[rank] = (work, part)
-        if len(meeting.came) == len(needed):
-            del self._meetings[key]
+        if len(meeting.came) == len(needed) and self._meetings.pop(key, None) is meeting:
             ready.append(meeting)
         return None
 
@@ -143,8 +142,9 @@ class World:
         with self.lock:
             self.failure = self.failure or failure
             failure = self.failure
-            waiting = [part for each in self._meetings.values() for _, part in each.came.values()]
+            meetings = list(self._meetings.values())
             self._meetings.clear()
+            waiting = [part for each in meetings for _, part in each.came.values()]
         for part in waiting:
             part.end(failure)
 
@@ -153,7 +153,8 @@ class World:
         with self.lock:
             self.closed.add(rank)
             waits = any(
-                rank in each.needed and rank not in each.came for each in self._meetings.values()
+                rank in each.needed and rank not in each.came
+                for each in list(self._meetings.values())
             )
             records = self._told()
         if waits:
@@ -164,13 +165,12 @@ class World:
         """Return who is waited for in the oldest operation, and what each rank did last."""
         with self.lock:
             missing: set[int] = set()
-            if self._meetings:
-                oldest = self._meetings[min(self._meetings)]
+            for _, oldest in sorted(self._meetings.items())[:1]:  # the keys differ
                 missing = set(oldest.needed) - oldest.came.keys()
             return tuple(sorted(missing)), self._told()
 
     def _told(self) -> dict[int, tuple[str, ...]]:
-        return {rank: tuple(map(str, each)) for rank, each in enumerate(self.records)}
+        return {rank: tuple(map(str, each.copy())) for rank, each in enumerate(self.records)}
 
 
 def _essence(step: CollectiveStep) -> tuple[object, ...]:
