@@ -128,6 +128,7 @@ EXPORT int hal_cpu_copy(uintptr_t target, uintptr_t source, size_t size, void *s
 }
 
 EXPORT int hal_cpu_call(void *stream, int (*function)(void *, int), void *argument) {
+  atomic_store_explicit(&progress[slot_of((uintptr_t)stream)].is_shared, true, memory_order_relaxed);
   struct order order = {.kind = KIND_SHARED, .words = {(uintptr_t)function, (uintptr_t)argument}};
   return enqueue_order((uintptr_t)stream, &order);
 }

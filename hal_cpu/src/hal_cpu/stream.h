@@ -28,7 +28,7 @@ _Static_assert(sizeof(struct chunk) == CHUNK, "a chunk's header must be one line
 struct progress {
   _Alignas(LINE) _Atomic uint64_t completed;
   _Atomic uint64_t fault; /* the record of the oldest fault that nobody took, or UINT64_MAX */
-  _Atomic bool is_taken;  /* by the thread that runs records: the worker, or one that waits */
+  _Atomic bool is_shared; /* threads that wait may find something that they may run */
   _Alignas(LINE) _Atomic uint64_t published;
 };
 _Static_assert(sizeof(struct progress) == 128, "Python relies on this layout");
@@ -47,6 +47,7 @@ static struct watch {
   _Alignas(LINE) pthread_mutex_t lock;
   _Atomic uint64_t wake_at; /* the smallest value of a notice, or that somebody sleeps for; written under lock */
   _Atomic uint32_t epoch;   /* what they sleep on */
+  _Atomic bool is_taken;    /* by the thread that runs records: here others' looks do not slow it down */
   struct notice *notices;   /* under lock */
 } watches[MAX_STREAMS];
 
@@ -216,12 +217,12 @@ static struct record *next_record(struct stream *stream) {
 }
 
 static bool take(uint32_t slot) {
-  _Atomic bool *is_taken = &progress[slot].is_taken;
+  _Atomic bool *is_taken = &watches[slot].is_taken;
   return !atomic_load_explicit(is_taken, memory_order_relaxed) &&
          !atomic_exchange_explicit(is_taken, true, memory_order_acquire);
 }
 
-static void let_go(uint32_t slot) { atomic_store_explicit(&progress[slot].is_taken, false, memory_order_release); }
+static void let_go(uint32_t slot) { atomic_store_explicit(&watches[slot].is_taken, false, memory_order_release); }
 
 /* Have the worker run records; false if another thread has run some meanwhile. */
 static bool take_over(struct stream *stream, uint64_t done) {
@@ -233,7 +234,7 @@ static bool take_over(struct stream *stream, uint64_t done) {
     if (atomic_load_explicit(completed, memory_order_relaxed) != done) return false;
     atomic_store_explicit(&stream->is_helped, false, memory_order_relaxed);
   }
-  while (!take(stream->slot)) SPIN(!atomic_load_explicit(&progress[stream->slot].is_taken, memory_order_relaxed));
+  while (!take(stream->slot)) SPIN(!atomic_load_explicit(&watches[stream->slot].is_taken, memory_order_relaxed));
   return true;
 }
 
@@ -241,6 +242,7 @@ static bool take_over(struct stream *stream, uint64_t done) {
  * watched for it, and the waiting thread told: that took as long as the work itself. A stream lives while it is taken
  * and has a record in front of `sequence`. */
 static void help(uint32_t slot, uint64_t sequence) {
+  if (!atomic_load_explicit(&progress[slot].is_shared, memory_order_relaxed)) return;
   if (atomic_load_explicit(&halting, memory_order_relaxed) || !take(slot)) return;
   _Atomic uint64_t *completed = &progress[slot].completed;
   uint64_t done;
