@@ -11,13 +11,7 @@ import pytest
 from core_harness import LIMIT
 
 import hal
-from hal.errors import (
-    ClosedError,
-    HalError,
-    InvalidArgumentError,
-    OperationError,
-    OutOfMemoryError,
-)
+from hal.errors import ClosedError, HalError, InvalidArgumentError, OperationError, OutOfMemoryError
 from hal.flow import Flow, virtual_devices
 from hal.flow.host_arrays import HeldArray, ReadsInFlight, _held
 

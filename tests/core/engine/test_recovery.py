@@ -11,12 +11,7 @@ from recovery_world import WORLD
 
 import hal
 from hal._engine import steps, timelines
-from hal.errors import (
-    DeviceLostError,
-    HalError,
-    InvalidArgumentError,
-    OperationError,
-)
+from hal.errors import DeviceLostError, HalError, InvalidArgumentError, OperationError
 
 TWICE = (
     WORLD

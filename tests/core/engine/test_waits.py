@@ -22,11 +22,7 @@ from hal._base import sync
 from hal._engine import progress, timelines, waiting
 from hal._engine.notifier import Notifier
 from hal._engine.steps import CallStep
-from hal.errors import (
-    DeadlineExceededError,
-    OperationError,
-    OutOfMemoryError,
-)
+from hal.errors import DeadlineExceededError, OperationError, OutOfMemoryError
 
 
 @pytest.fixture

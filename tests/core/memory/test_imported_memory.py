@@ -12,12 +12,7 @@ from interrupts import Interrupts
 
 import hal
 from hal._transfers.transfers import SMALL
-from hal.errors import (
-    DeviceLostError,
-    InvalidArgumentError,
-    OperationError,
-    UnimplementedError,
-)
+from hal.errors import DeviceLostError, InvalidArgumentError, OperationError, UnimplementedError
 
 
 class Tracked(np.ndarray):
