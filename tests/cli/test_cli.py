@@ -154,27 +154,23 @@ def test_without_any_backend(capsys, monkeypatch):
     assert "No device." in out
 
 
-def test_missing_extra_is_told_with_the_pip_command():
+@pytest.mark.parametrize(
+    ("missing", "command", "words"),
+    [
+        (("typer",), (), ['pip install "./hal_core[cli]"']),
+        (("scipy", "PIL"), ("demo",), ["Pillow, scipy", "[cli,demo]"]),
+    ],
+)
+def test_a_missing_extra_is_told_with_the_pip_command(missing, command, words):
     result = hal_process(
-        "import sys; sys.modules['typer'] = None\n"
+        f"import sys; sys.modules |= dict.fromkeys({missing})\n"
+        f"sys.argv = ['hal', *{command}]\n"
         "from hal._cli import main; raise SystemExit(main())"
     )
     assert result.returncode == 2
     assert result.stdout == ""
     assert result.stderr.count("\n") == 1
-    assert 'pip install "./hal_core[cli]"' in result.stderr
-
-
-def test_missing_demo_extra_is_told_with_the_pip_command():
-    result = hal_process(
-        "import sys; sys.modules['scipy'] = sys.modules['PIL'] = None\n"
-        "sys.argv = ['hal', 'demo']\n"
-        "from hal._cli import main; raise SystemExit(main())"
-    )
-    assert result.returncode == 2
-    assert result.stderr.count("\n") == 1
-    assert "Pillow, scipy" in result.stderr
-    assert "[cli,demo]" in result.stderr
+    assert all(each in result.stderr for each in words)
 
 
 def test_ctrl_c_exits_with_130(monkeypatch):

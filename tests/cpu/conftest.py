@@ -1,5 +1,6 @@
 """Give the tests of the CPU backend a native device and something to hold its streams with."""
 
+import contextlib
 import ctypes
 import os
 import sys
@@ -143,32 +144,21 @@ def driver():
 
 
 @pytest.fixture
-def lab(driver):
-    lab = Lab(driver)
-    yield lab
-    lab.close()
-
-
-@pytest.fixture
 def open_lab(driver):
     """Open devices with parameters, as ``open_lab(threads="2")``."""
-    labs = []
-
-    def function(**parameters):
-        labs.append(Lab(driver, **parameters))
-        return labs[-1]
-
-    yield function
-    for lab in labs:
-        lab.close()
+    with contextlib.ExitStack() as opened:
+        yield lambda **more: opened.enter_context(contextlib.closing(Lab(driver, **more)))
 
 
 @pytest.fixture
-def other_lab(driver):
+def lab(open_lab):
+    return open_lab()
+
+
+@pytest.fixture
+def other_lab(open_lab):
     """Give a second device of the same driver, which works alone on each operation."""
-    lab = Lab(driver, threads="1")
-    yield lab
-    lab.close()
+    return open_lab(threads="1")
 
 
 @pytest.fixture(scope="module")
@@ -189,23 +179,14 @@ def python():
     return run
 
 
-@pytest.fixture(params=["1", "2", "3"], ids=lambda threads: f"threads{threads}")
-def graphs(request, open_lab):
-    """Give graphs on a device that works with one, two or three threads."""
-    graphs = Graphs(open_lab(threads=request.param))
-    yield graphs
-    graphs.close()
-
-
 @pytest.fixture
 def open_graphs(open_lab):
-    """Open devices with parameters of the test's choice."""
-    opened = []
+    """Open devices with parameters of the test's choice, for graphs."""
+    with contextlib.ExitStack() as opened:
+        yield lambda **more: opened.enter_context(contextlib.closing(Graphs(open_lab(**more))))
 
-    def function(**parameters):
-        opened.append(Graphs(open_lab(**parameters)))
-        return opened[-1]
 
-    yield function
-    for each in opened:
-        each.close()
+@pytest.fixture(params=["1", "2", "3"], ids=lambda threads: f"threads{threads}")
+def graphs(request, open_graphs):
+    """Give graphs on a device that works with one, two or three threads."""
+    return open_graphs(threads=request.param)

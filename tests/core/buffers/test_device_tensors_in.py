@@ -22,8 +22,8 @@ from hal.errors import (
 )
 
 
-@pytest.mark.parametrize("versioned", [True, False])
-def test_device_tensors_are_shared_in_order_m2(gpu, versioned):
+@pytest.mark.parametrize("kind", ["versioned", "unversioned", "CUDA array"])
+def test_device_tensors_are_shared_in_order_m2(gpu, kind):
     """M2: no copy, no wait on the host, and every queue finds the tensor ready."""
     device, probe, library = gpu
     array = foreign(probe, np.zeros(SIZE, np.uint8))
@@ -31,8 +31,9 @@ def test_device_tensors_are_shared_in_order_m2(gpu, versioned):
     own = device.create_queue(ordered=False)
     theirs, latch = library.held_stream()
     theirs.fill(array.ctypes.data, 9, SIZE)
-    tensor = Tensor(library, array, stream=theirs, versioned=versioned)
-    buffer = device.from_dlpack(tensor)
+    tensor = Tensor(library, array, stream=theirs, versioned=kind == "versioned")
+    is_tensor = kind != "CUDA array"
+    buffer = device.from_dlpack(tensor if is_tensor else CudaArray(array, theirs.handle))
     assert (buffer.address, buffer.dtype, buffer.shape) == (array.ctypes.data, "u1", (SIZE,))
     assert buffer.memory == "device"
     queues = [device.queue, device.queues.upload, device.queues.download, own]
@@ -43,28 +44,36 @@ def test_device_tensors_are_shared_in_order_m2(gpu, versioned):
     for work, copy in zip(works, copies, strict=True):
         work.wait(LIMIT)
         assert (content(copy) == 9).all()
-    assert sorted(tensor.asked[0]) == ["max_version", "stream"]
+    assert not is_tensor or sorted(tensor.asked[0]) == ["max_version", "stream"]
+    assert "adopted stream" not in probe.live()
     assert (buffer.numpy() == 9).all()
 
 
-def test_a_shared_tensors_owner_lives_until_the_last_use_q5(gpu):
-    """Q5: its deleter is called once, after the work of ours that uses it."""
+@pytest.mark.parametrize("kind", ["tensor", "CUDA array"])
+def test_a_shared_tensors_owner_lives_until_the_last_use_q5(gpu, kind):
+    """Q5: its deleter is called once, or the array dropped, after the work that uses it."""
     device, probe, library = gpu
-    array = foreign(probe, np.zeros(SIZE, np.uint8))
-    tensor = Tensor(library, array)
-    buffer = device.from_dlpack(tensor)
+    array, gone = foreign(probe, np.zeros(SIZE, np.uint8)), []
+    owner = Tensor(library, array) if kind == "tensor" else CudaArray(array)
+    buffer = device.from_dlpack(owner)
+    if kind == "tensor":
+        gone = owner.deleted
+    else:
+        weakref.finalize(owner, gone.append, "the array")
+    del owner
     latch = Latch()
     probe.hold(latch)
     work = device.queue.fill(buffer, 3)
-    buffer.close()
+    if kind == "tensor":
+        buffer.close()
     del buffer
     gc.collect()
     device.trim(1 << 40)
-    assert tensor.deleted == []
+    assert gone == []
     latch.open()
     work.wait(LIMIT)
     del work
-    assert_soon(device, lambda: len(tensor.deleted) == 1)
+    assert_soon(device, lambda: len(gone) == 1)
     assert (array == 3).all()
 
 
@@ -150,24 +159,6 @@ def test_streams_for_producers_are_used_again_once_they_are_idle_i4(gpu):
 # The CUDA Array Interface, in
 
 
-def test_a_cuda_array_is_shared_and_its_stream_waited_for_m2(gpu):
-    device, probe, library = gpu
-    array = foreign(probe, np.zeros(SIZE, np.uint8))
-    copies = [device.upload(np.zeros(SIZE, np.uint8)) for _ in range(3)]
-    theirs, latch = library.held_stream()
-    theirs.fill(array.ctypes.data, 9, SIZE)
-    buffer = device.from_dlpack(CudaArray(array, theirs.handle))
-    assert (buffer.address, buffer.dtype, buffer.shape) == (array.ctypes.data, "u1", (SIZE,))
-    queues = (device.queue, device.queues.upload, device.queues.download)
-    works = [queue.copy(buffer, copy) for queue, copy in zip(queues, copies, strict=True)]
-    assert not any(work.done for work in works)
-    latch.open()
-    for work, copy in zip(works, copies, strict=True):
-        work.wait(LIMIT)
-        assert (content(copy) == 9).all()
-    assert "adopted stream" not in probe.live()
-
-
 def test_a_cuda_array_without_a_stream_is_ready(gpu):
     device, probe, _ = gpu
     array = foreign(probe, np.arange(12, dtype="f4").reshape(3, 4))
@@ -184,26 +175,6 @@ def test_a_cuda_array_without_a_stream_is_ready(gpu):
     empty = device.from_dlpack(CudaArray(np.zeros((0, 2)), data=(0, False)))
     assert (empty.shape, empty.size) == ((0, 2), 0)
     assert device.from_dlpack(CudaArray(array, data=(array.ctypes.data, True))).access == "read"
-
-
-def test_a_cuda_arrays_owner_lives_until_the_last_use_q5(gpu):
-    device, probe, _ = gpu
-    array = foreign(probe, np.zeros(SIZE, np.uint8))
-    owner = CudaArray(array)
-    reference = weakref.ref(owner)
-    buffer = device.from_dlpack(owner)
-    del owner
-    latch = Latch()
-    probe.hold(latch)
-    work = device.queue.fill(buffer, 3)
-    del buffer
-    gc.collect()
-    device.trim(1 << 40)
-    assert reference() is not None
-    latch.open()
-    work.wait(LIMIT)
-    del work
-    assert_soon(device, lambda: reference() is None)
 
 
 def test_bad_cuda_arrays_are_refused(gpu, monkeypatch):

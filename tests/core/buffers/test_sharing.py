@@ -241,21 +241,14 @@ def following(monkeypatch):
         watching.watch._followed[each] = 0.0
 
 
-def test_a_value_is_told_though_its_semaphore_was_dropped_s1(device):
+@pytest.mark.parametrize("is_followed", [False, True])
+def test_a_value_is_told_though_its_semaphore_was_dropped_s1(device, request, is_followed):
     """It is the last that a process does with one: the others wait for that value."""
     first = hal.create_semaphore(shareable=True)
     second = device.open(first.share())
-    device.queue.barrier(signal=second.at(1)).wait(LIMIT)
-    del second
-    gc.collect()
-    first.wait(1, LIMIT)
-
-
-def test_a_value_is_told_though_a_followed_semaphore_was_dropped_s1(device, following):
-    first = hal.create_semaphore(shareable=True)
-    second = device.open(first.share())
-    first.signal(1)
-    following(second)
+    if is_followed:
+        first.signal(1)
+        request.getfixturevalue("following")(second)
     device.queue.barrier(signal=second.at(2)).wait(LIMIT)
     del second
     gc.collect()

@@ -146,6 +146,15 @@ ABANDONED = "hal: abandoned at exit: call on cpu:0/compute"
 """With the number of the open left out: "cpu:0 (2)" is the second one of this device."""
 
 
+def run_stuck(run_script, source, abandoned):
+    """Run a program whose end abandons so many operations; return the lines that it prints."""
+    result = run_script(STUCK + source)
+    assert result.returncode == 0
+    lines = result.stderr.splitlines()
+    assert [re.sub(r" \(\d\)", "", line) for line in lines] == [ABANDONED] * abandoned
+    return result.stdout.splitlines()
+
+
 def test_the_exit_hook_has_one_deadline_and_tells_what_it_abandons_q6(run_script):
     """Q6: devices that hang do not wait one after the other, and each operation has a line."""
     source = """
@@ -155,11 +164,7 @@ def test_the_exit_hook_has_one_deadline_and_tells_what_it_abandons_q6(run_script
     view = idle.allocate(64).map()  # nor is what a view keeps
     lifecycle._EXIT_SECONDS = 2.0
     """
-    result = run_script(STUCK + source)
-    assert result.returncode == 0
-    lines = result.stderr.splitlines()
-    assert [re.sub(r" \(\d\)", "", line) for line in lines] == [ABANDONED] * 4
-    count, first, *rest = result.stdout.splitlines()
+    count, first, *rest = run_stuck(run_script, source, 4)
     assert count == "1"
     assert first == "True False 1"
     assert [line.rpartition(" ")[0] for line in rest] == ["True True"] * 4
@@ -179,11 +184,7 @@ def test_ctrl_c_in_the_exit_hook_closes_the_rest_at_once_q6(run_script):
     call(others[1], be_stuck)
     lifecycle._EXIT_SECONDS = 1e6
     """
-    result = run_script(STUCK + source)
-    assert result.returncode == 0
-    lines = result.stderr.splitlines()
-    assert [re.sub(r" \(\d\)", "", line) for line in lines] == [ABANDONED] * 2
-    _, *rest = result.stdout.splitlines()
+    _, *rest = run_stuck(run_script, source, 2)
     assert [line.rpartition(" ")[0] for line in rest] == (
         ["True False"] + ["True True"] * 2 + ["True False"] * 2
     )
@@ -216,6 +217,15 @@ def test_the_exit_hook_waits_for_a_close_that_is_under_way_q6(run_script):
 
 
 # Fork
+
+
+def run_forks(run_script, source):
+    """Run a program that forks to its good end; return what it prints."""
+    result = run_script(source, watchdog=False)
+    assert result.returncode == 0, result.stderr
+    assert "Traceback" not in result.stderr
+    return result.stdout
+
 
 FORK = """
     import os, sys, threading, traceback
@@ -330,10 +340,7 @@ FORK = """
 @pytest.mark.filterwarnings("default")
 def test_every_call_raises_after_a_fork_q6(run_script, way):
     """Q6: in the child every public call raises `ClosedError`; neither process hangs or crashes."""
-    result = run_script(FORK.replace("EXIT", way), watchdog=False)
-    assert result.stdout == ""
-    assert result.returncode == 0, result.stderr
-    assert "Traceback" not in result.stderr
+    assert run_forks(run_script, FORK.replace("EXIT", way)) == ""
 
 
 FORK_LOCKED = """
@@ -376,9 +383,7 @@ FORK_LOCKED = """
 @pytest.mark.filterwarnings("default")
 def test_fork_while_other_threads_hold_locks_q6(run_script):
     """Q6: a lock that another thread held at the fork is never asked for in the child."""
-    result = run_script(FORK_LOCKED, watchdog=False)
-    assert result.returncode == 0, result.stderr
-    assert "Traceback" not in result.stderr
+    run_forks(run_script, FORK_LOCKED)
 
 
 FORK_EARLY = """
@@ -451,9 +456,7 @@ FORK_EARLY = """
 @pytest.mark.filterwarnings("default")
 def test_a_process_without_a_device_may_fork_q6(run_script, before):
     """Q6: the child uses hal as if it had imported it itself, whatever the parent was about."""
-    result = run_script(FORK_EARLY.replace("BEFORE", before), watchdog=False)
-    assert result.returncode == 0, result.stderr
-    assert "Traceback" not in result.stderr
+    run_forks(run_script, FORK_EARLY.replace("BEFORE", before))
 
 
 def test_what_goes_after_the_exit_hook_is_left_in_peace_i10(run_script):
