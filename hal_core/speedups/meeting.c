@@ -288,20 +288,20 @@ static void meeting_free(PyObject *object) {
   Py_TYPE(object)->tp_free(object);
 }
 
-/* plan(before, after, action, root, piece, stride, type, op, item, divides): return the address of an operation's plan,
+/* plan(before, after, action, root, piece, stride, type, op, item, way): return the address of an operation's plan,
  * which the meeting keeps. */
 static PyObject *meeting_plan(PyObject *object, PyObject *args) {
   struct meeting *self = (struct meeting *)object;
   const char *before, *after;
-  int action, root, item, divides;
+  int action, root, item, way;
   Py_ssize_t piece, stride;
   unsigned long long type, op;
-  if (!PyArg_ParseTuple(args, "ssiinnKKip", &before, &after, &action, &root, &piece, &stride, &type, &op, &item, &divides))
+  if (!PyArg_ParseTuple(args, "ssiinnKKii", &before, &after, &action, &root, &piece, &stride, &type, &op, &item, &way))
     return NULL;
   struct plan *plan = calloc(1, sizeof *plan);
   if (!plan) return PyErr_NoMemory();
   *plan = (struct plan){.next = self->plans, .action = (enum action)action, .root = root, .piece = (size_t)piece,
-                        .stride = (size_t)stride, .type = type, .op = op, .item = item, .divides = divides};
+                        .stride = (size_t)stride, .type = type, .op = op, .item = item, .way = (enum way)way};
   strncpy(plan->before, before, BEFORE - 1);
   strncpy(plan->after, after, AFTER - 1);
   self->plans = plan;

@@ -19,6 +19,10 @@ typedef int (*library_function)(uintptr_t, uintptr_t, uintptr_t, uintptr_t, uint
 /* What a rank does with the data of all. */
 enum action { NOTHING, FOLD, PLACE, TAKE };
 
+/* How elements are reduced: as the library does it; as floats whose sum is divided by the number of ranks; to the least
+ * or the greatest float; as integers of 8 or 16 bits, whose sum wraps around. */
+enum way { PLAIN, AVERAGE, LEAST, GREATEST, WRAPPED };
+
 /* An operation but for its number and its buffers. */
 struct plan {
   struct plan *next;
@@ -28,7 +32,7 @@ struct plan {
   size_t piece, stride;   /* bytes for each rank, and from one rank's to the next one's in the source */
   uintptr_t type, op;     /* to reduce with */
   int item;               /* bytes of an element */
-  bool divides;           /* the sum, of floats, by the number of ranks */
+  enum way way;
 };
 
 struct meeting {

@@ -34,7 +34,9 @@ _NOTHING: Final = 0
 _FOLD: Final = 1
 _PLACE: Final = 2
 _TAKE: Final = 3
-"""What a rank does with the data of all, as `hal_core/speedups/meeting.c` has it."""
+"""What a rank does with the data of all, as `hal_core/speedups/meeting.h` has it."""
+_WAYS: Final = {"average": 1, "min": 2, "max": 3, "sum": 4}
+"""How other functions than MPI's reduce, as `hal_core/speedups/meeting.h` has it; else 0."""
 
 
 class Streams:
@@ -89,13 +91,15 @@ class Streams:
     def _make(self, step: CollectiveStep, dtype: np.dtype[Any] | None) -> int:
         before, _, after = str(step).partition("#0")
         shape: tuple[int, ...] = (_NOTHING, -1, 0, 0)
-        reduces: tuple[int, ...] = (0, 0, 1, False)
+        reduces: tuple[int, ...] = (0, 0, 1, 0)
         if dtype is not None and step.elements:
             piece = step.elements * dtype.itemsize
             action = _FOLD if step.op else _TAKE if step.kind == "broadcast" else _PLACE
             stride = piece if step.kind in {"reduce_scatter", "all_to_all"} else 0
             shape = action, step.root, piece, stride
-            reduces = *self._comm.how(dtype, step.op), dtype.itemsize, step.op == "average"
+            is_own = step.op == "average" or _mpi.has_own(dtype, step.op)
+            way = _WAYS[step.op] if is_own else 0
+            reduces = *self._comm.how(dtype, step.op), dtype.itemsize, way
         return int(self.meeting.plan(before + "#", after, *shape, *reduces))
 
 
