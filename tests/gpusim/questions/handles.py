@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ctypes
+import functools
+from collections.abc import Callable
 from typing import Any
 
 from cuda.bindings import driver as cu
@@ -10,71 +12,79 @@ from cuda.bindings import driver as cu
 from questions import lab
 from questions.lab import alone, ask, get, question
 
+_REGISTERS = cu.CUfunction_attribute.CU_FUNC_ATTRIBUTE_NUM_REGS
+_MEMORY_TYPE = cu.CUpointer_attribute.CU_POINTER_ATTRIBUTE_MEMORY_TYPE
 
-def _calls(objects: dict[str, Any]) -> dict[str, Any]:
-    """Return a call of every kind on good objects, by name."""
-    o = objects
-    host = o["host"]
-    return {
-        "cuCtxSynchronize": lambda: ask(cu.cuCtxSynchronize),
-        "cuCtxGetDevice": lambda: ask(cu.cuCtxGetDevice),
-        "cuStreamCreate": lambda: ask(cu.cuStreamCreate, 1),
-        "cuStreamQuery": lambda: ask(cu.cuStreamQuery, o["stream"]),
-        "cuStreamSynchronize": lambda: ask(cu.cuStreamSynchronize, o["stream"]),
-        "cuStreamQuery0": lambda: ask(cu.cuStreamQuery, cu.CUstream(0)),
-        "cuStreamWaitEvent": lambda: ask(cu.cuStreamWaitEvent, o["stream"], o["event"], 0),
-        "cuStreamIsCapturing": lambda: ask(cu.cuStreamIsCapturing, o["stream"]),
-        "cuStreamGetCtx": lambda: ask(cu.cuStreamGetCtx, o["stream"]),
-        "cuEventCreate": lambda: ask(cu.cuEventCreate, 2),
-        "cuEventRecord": lambda: ask(cu.cuEventRecord, o["event"], o["stream"]),
-        "cuEventSynchronize": lambda: ask(cu.cuEventSynchronize, o["event"]),
-        "cuEventQuery": lambda: ask(cu.cuEventQuery, o["event"]),
-        "cuEventElapsedTime": lambda: ask(cu.cuEventElapsedTime, o["timed"], o["timed"]),
-        "cuMemGetInfo": lambda: ask(cu.cuMemGetInfo),
-        "cuMemAlloc": lambda: ask(cu.cuMemAlloc, 64),
-        "cuMemAllocManaged": lambda: ask(cu.cuMemAllocManaged, 64, 1),
-        "cuMemHostAlloc": lambda: ask(cu.cuMemHostAlloc, 64, 0),
-        "cuMemHostRegister": lambda: ask(cu.cuMemHostRegister, o["page"], 4096, 0),
-        "cuMemHostUnregister": lambda: ask(cu.cuMemHostUnregister, o["page"]),
-        "cuMemAllocAsync": lambda: ask(cu.cuMemAllocAsync, 64, o["stream"]),
-        "cuMemcpyHtoD": lambda: ask(cu.cuMemcpyHtoD, o["memory"], host, 4),
-        "cuMemcpyHtoDAsync": lambda: ask(cu.cuMemcpyHtoDAsync, o["memory"], host, 4, o["stream"]),
-        "cuMemcpyDtoHAsync": lambda: ask(cu.cuMemcpyDtoHAsync, host, o["memory"], 4, o["stream"]),
-        "cuMemcpyAsync": lambda: ask(
-            cu.cuMemcpyAsync, o["memory"], cu.CUdeviceptr(host), 4, o["stream"]
-        ),
-        "cuMemsetD8Async": lambda: ask(cu.cuMemsetD8Async, o["memory"], 0, 4, o["stream"]),
-        "cuLaunchHostFunc": lambda: lab.ask_host_function(o["stream"], o["call"]),
-        "cuLaunchKernel": lambda: lab.launch(o["kernel"], o["stream"]),
-        "cuModuleLoadData": lambda: ask(cu.cuModuleLoadData, lab.compile_image()),
-        "cuModuleGetFunction": lambda: ask(cu.cuModuleGetFunction, o["module"], b"add"),
-        "cuModuleGetGlobal": lambda: ask(cu.cuModuleGetGlobal, o["module"], b"counter"),
-        "cuFuncGetAttribute": lambda: ask(
-            cu.cuFuncGetAttribute, cu.CUfunction_attribute.CU_FUNC_ATTRIBUTE_NUM_REGS, o["kernel"]
-        ),
-        "cuFuncGetParamInfo": lambda: ask(cu.cuFuncGetParamInfo, o["add"], 0),
-        "cuOccupancyMaxActiveBlocksPerMultiprocessor": lambda: ask(
-            cu.cuOccupancyMaxActiveBlocksPerMultiprocessor, o["kernel"], 64, 0
-        ),
-        "cuPointerGetAttribute": lambda: ask(
-            cu.cuPointerGetAttribute,
-            cu.CUpointer_attribute.CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
-            o["memory"],
-        ),
-        "cuGraphCreate": lambda: ask(cu.cuGraphCreate, 0),
-        "cuGraphAddEmptyNode": lambda: ask(cu.cuGraphAddEmptyNode, o["graph"], None, 0),
-        "cuGraphInstantiate": lambda: ask(cu.cuGraphInstantiate, o["graph"], 0),
-        "cuGraphLaunch": lambda: ask(cu.cuGraphLaunch, o["instance"], o["stream"]),
-        "cuGraphExecDestroy": lambda: ask(cu.cuGraphExecDestroy, o["instance"]),
-        "cuGraphDestroy": lambda: ask(cu.cuGraphDestroy, o["graph"]),
-        "cuMemFreeAsync": lambda: ask(cu.cuMemFreeAsync, o["pooled"], o["stream"]),
-        "cuMemFree": lambda: ask(cu.cuMemFree, o["memory"]),
-        "cuMemFreeHost": lambda: ask(cu.cuMemFreeHost, host),
-        "cuEventDestroy": lambda: ask(cu.cuEventDestroy, o["event"]),
-        "cuStreamSynchronize again": lambda: ask(cu.cuStreamSynchronize, o["stream"]),
-        "cuStreamDestroy": lambda: ask(cu.cuStreamDestroy, o["stream"]),
-        "cuModuleUnload": lambda: ask(cu.cuModuleUnload, o["module"]),
-    }
+_CALLS: tuple[tuple[Any, ...], ...] = (
+    ("cuCtxSynchronize",),
+    ("cuCtxGetDevice",),
+    ("cuStreamCreate", 1),
+    ("cuStreamQuery", "stream"),
+    ("cuStreamSynchronize", "stream"),
+    ("cuStreamQuery0", cu.CUstream(0)),
+    ("cuStreamWaitEvent", "stream", "event", 0),
+    ("cuStreamIsCapturing", "stream"),
+    ("cuStreamGetCtx", "stream"),
+    ("cuEventCreate", 2),
+    ("cuEventRecord", "event", "stream"),
+    ("cuEventSynchronize", "event"),
+    ("cuEventQuery", "event"),
+    ("cuEventElapsedTime", "timed", "timed"),
+    ("cuMemGetInfo",),
+    ("cuMemAlloc", 64),
+    ("cuMemAllocManaged", 64, 1),
+    ("cuMemHostAlloc", 64, 0),
+    ("cuMemHostRegister", "page", 4096, 0),
+    ("cuMemHostUnregister", "page"),
+    ("cuMemAllocAsync", 64, "stream"),
+    ("cuMemcpyHtoD", "memory", "host", 4),
+    ("cuMemcpyHtoDAsync", "memory", "host", 4, "stream"),
+    ("cuMemcpyDtoHAsync", "host", "memory", 4, "stream"),
+    ("cuMemcpyAsync", "memory", "address of the host", 4, "stream"),
+    ("cuMemsetD8Async", "memory", 0, 4, "stream"),
+    ("cuLaunchHostFunc", "stream", "call"),
+    ("cuLaunchKernel", "kernel", "stream"),
+    ("cuModuleLoadData", "image"),
+    ("cuModuleGetFunction", "module", b"add"),
+    ("cuModuleGetGlobal", "module", b"counter"),
+    ("cuFuncGetAttribute", _REGISTERS, "kernel"),
+    ("cuFuncGetParamInfo", "add", 0),
+    ("cuOccupancyMaxActiveBlocksPerMultiprocessor", "kernel", 64, 0),
+    ("cuPointerGetAttribute", _MEMORY_TYPE, "memory"),
+    ("cuGraphCreate", 0),
+    ("cuGraphAddEmptyNode", "graph", None, 0),
+    ("cuGraphInstantiate", "graph", 0),
+    ("cuGraphLaunch", "instance", "stream"),
+    ("cuGraphExecDestroy", "instance"),
+    ("cuGraphDestroy", "graph"),
+    ("cuMemFreeAsync", "pooled", "stream"),
+    ("cuMemFree", "memory"),
+    ("cuMemFreeHost", "host"),
+    ("cuEventDestroy", "event"),
+    ("cuStreamSynchronize again", "stream"),
+    ("cuStreamDestroy", "stream"),
+    ("cuModuleUnload", "module"),
+)
+"""A call of every kind on good objects: what it is called in the answers, and its arguments.
+
+The name begins with the function's. A text among the arguments stands for an object of `_objects`.
+"""
+
+
+def _asking(row: tuple[Any, ...], objects: dict[str, Any]) -> Callable[[], str]:
+    """Return the call of a row."""
+    name, *arguments = row
+    given = [objects[each] if isinstance(each, str) else each for each in arguments]
+    function = name.split()[0].rstrip("0")
+    if function == "cuLaunchHostFunc":
+        return lambda: lab.ask_host_function(*given)
+    if function == "cuLaunchKernel":
+        return lambda: lab.launch(*given)
+    return lambda: ask(getattr(cu, function), *given)
+
+
+def _calls(objects: dict[str, Any]) -> dict[str, Callable[[], str]]:
+    return {row[0]: _asking(row, objects) for row in _CALLS}
 
 
 _page = ctypes.create_string_buffer(3 * 4096)
@@ -91,6 +101,7 @@ def _objects() -> dict[str, Any]:
     get(cu.cuEventRecord, timed, running)
     pooled = get(cu.cuMemAllocAsync, 64, running)
     get(cu.cuCtxSynchronize)
+    host = lab.pinned()
     return {
         "page": (ctypes.addressof(_page) + 4095) & ~4095,
         "stream": running,
@@ -98,9 +109,11 @@ def _objects() -> dict[str, Any]:
         "timed": timed,
         "memory": lab.words(),
         "pooled": pooled,
-        "host": lab.pinned(),
+        "host": host,
+        "address of the host": cu.CUdeviceptr(host),
         "call": lab.host_function(lambda: None),
         "module": made,
+        "image": lab.compile_image(),
         "kernel": lab.function("nothing", made),
         "add": lab.function("add", made),
         "graph": graph,
@@ -151,75 +164,56 @@ def nothing_before_init() -> dict[str, str]:
     }
 
 
-def _null(name: str) -> Any:
+_NULL: tuple[tuple[Any, ...], ...] = (
+    ("cuEventRecord", cu.CUevent(0), "stream"),
+    ("cuEventQuery", cu.CUevent(0)),
+    ("cuEventSynchronize", cu.CUevent(0)),
+    ("cuEventDestroy", cu.CUevent(0)),
+    ("cuEventElapsedTime", cu.CUevent(0), cu.CUevent(0)),
+    ("cuStreamWaitEvent", "stream", cu.CUevent(0), 0),
+    ("cuStreamDestroy", cu.CUstream(0)),
+    ("cuStreamQuery", cu.CUstream(0)),
+    ("cuStreamSynchronize", cu.CUstream(0)),
+    ("cuEventRecord on 0", "event", cu.CUstream(0)),
+    ("cuLaunchHostFunc on 0", 0, "call"),
+    ("cuModuleUnload", cu.CUmodule(0)),
+    ("cuModuleGetFunction", cu.CUmodule(0), b"x"),
+    ("cuModuleGetGlobal", cu.CUmodule(0), b"x"),
+    ("cuLaunchKernel", cu.CUfunction(0), "stream"),
+    ("cuFuncGetAttribute", _REGISTERS, cu.CUfunction(0)),
+    ("cuFuncGetParamInfo", cu.CUfunction(0), 0),
+    ("cuGraphDestroy", cu.CUgraph(0)),
+    ("cuGraphInstantiate", cu.CUgraph(0), 0),
+    ("cuGraphLaunch", cu.CUgraphExec(0), "stream"),
+    ("cuGraphExecDestroy", cu.CUgraphExec(0)),
+    ("cuGraphAddEmptyNode", cu.CUgraph(0), None, 0),
+    ("cuMemFree", cu.CUdeviceptr(0)),
+    ("cuMemFreeHost", 0),
+    ("cuMemFreeAsync", cu.CUdeviceptr(0), "stream"),
+    ("cuMemHostRegister", 0, 4096, 0),
+    ("cuMemHostUnregister", 0),
+    ("cuMemHostGetDevicePointer", 0, 0),
+    ("cuMemcpyHtoDAsync", cu.CUdeviceptr(0), 0, 4, "stream"),
+    ("cuMemcpyDtoDAsync", cu.CUdeviceptr(0), cu.CUdeviceptr(0), 4, "stream"),
+    ("cuMemcpyAsync", cu.CUdeviceptr(0), cu.CUdeviceptr(0), 4, "stream"),
+    ("cuMemsetD8Async", cu.CUdeviceptr(0), 0, 4, "stream"),
+    ("cuLaunchHostFunc", "stream", 0),
+    ("cuCtxSetCurrent", cu.CUcontext(0)),
+    ("cuPointerGetAttribute", _MEMORY_TYPE, cu.CUdeviceptr(0)),
+    ("cuMemPoolDestroy", cu.CUmemoryPool(0)),
+    ("cuMemPoolTrimTo", cu.CUmemoryPool(0), 0),
+)
+"""Calls with a null handle, as those in `_CALLS` are written."""
+
+
+def _null(row: tuple[Any, ...]) -> str:
     lab.open_context()
-    s, e = lab.stream(), lab.event()
     call = lab.host_function(lambda: None)
-    none: dict[str, Any] = {
-        "cuEventRecord": lambda: ask(cu.cuEventRecord, cu.CUevent(0), s),
-        "cuEventQuery": lambda: ask(cu.cuEventQuery, cu.CUevent(0)),
-        "cuEventSynchronize": lambda: ask(cu.cuEventSynchronize, cu.CUevent(0)),
-        "cuEventDestroy": lambda: ask(cu.cuEventDestroy, cu.CUevent(0)),
-        "cuEventElapsedTime": lambda: ask(cu.cuEventElapsedTime, cu.CUevent(0), cu.CUevent(0)),
-        "cuStreamWaitEvent": lambda: ask(cu.cuStreamWaitEvent, s, cu.CUevent(0), 0),
-        "cuStreamDestroy": lambda: ask(cu.cuStreamDestroy, cu.CUstream(0)),
-        "cuStreamQuery": lambda: ask(cu.cuStreamQuery, cu.CUstream(0)),
-        "cuStreamSynchronize": lambda: ask(cu.cuStreamSynchronize, cu.CUstream(0)),
-        "cuEventRecord on 0": lambda: ask(cu.cuEventRecord, e, cu.CUstream(0)),
-        "cuLaunchHostFunc on 0": lambda: lab.ask_host_function(0, call),
-        "cuModuleUnload": lambda: ask(cu.cuModuleUnload, cu.CUmodule(0)),
-        "cuModuleGetFunction": lambda: ask(cu.cuModuleGetFunction, cu.CUmodule(0), b"x"),
-        "cuModuleGetGlobal": lambda: ask(cu.cuModuleGetGlobal, cu.CUmodule(0), b"x"),
-        "cuLaunchKernel": lambda: lab.launch(cu.CUfunction(0), s),
-        "cuFuncGetAttribute": lambda: ask(
-            cu.cuFuncGetAttribute,
-            cu.CUfunction_attribute.CU_FUNC_ATTRIBUTE_NUM_REGS,
-            cu.CUfunction(0),
-        ),
-        "cuFuncGetParamInfo": lambda: ask(cu.cuFuncGetParamInfo, cu.CUfunction(0), 0),
-        "cuGraphDestroy": lambda: ask(cu.cuGraphDestroy, cu.CUgraph(0)),
-        "cuGraphInstantiate": lambda: ask(cu.cuGraphInstantiate, cu.CUgraph(0), 0),
-        "cuGraphLaunch": lambda: ask(cu.cuGraphLaunch, cu.CUgraphExec(0), s),
-        "cuGraphExecDestroy": lambda: ask(cu.cuGraphExecDestroy, cu.CUgraphExec(0)),
-        "cuGraphAddEmptyNode": lambda: ask(cu.cuGraphAddEmptyNode, cu.CUgraph(0), None, 0),
-        "cuMemFree": lambda: ask(cu.cuMemFree, cu.CUdeviceptr(0)),
-        "cuMemFreeHost": lambda: ask(cu.cuMemFreeHost, 0),
-        "cuMemFreeAsync": lambda: ask(cu.cuMemFreeAsync, cu.CUdeviceptr(0), s),
-        "cuMemHostRegister": lambda: ask(cu.cuMemHostRegister, 0, 4096, 0),
-        "cuMemHostUnregister": lambda: ask(cu.cuMemHostUnregister, 0),
-        "cuMemHostGetDevicePointer": lambda: ask(cu.cuMemHostGetDevicePointer, 0, 0),
-        "cuMemcpyHtoDAsync": lambda: ask(cu.cuMemcpyHtoDAsync, cu.CUdeviceptr(0), 0, 4, s),
-        "cuMemcpyDtoDAsync": lambda: ask(
-            cu.cuMemcpyDtoDAsync, cu.CUdeviceptr(0), cu.CUdeviceptr(0), 4, s
-        ),
-        "cuMemcpyAsync": lambda: ask(cu.cuMemcpyAsync, cu.CUdeviceptr(0), cu.CUdeviceptr(0), 4, s),
-        "cuMemsetD8Async": lambda: ask(cu.cuMemsetD8Async, cu.CUdeviceptr(0), 0, 4, s),
-        "cuLaunchHostFunc": lambda: lab.ask_host_function(s, 0),
-        "cuCtxSetCurrent": lambda: ask(cu.cuCtxSetCurrent, cu.CUcontext(0)),
-        "cuPointerGetAttribute": lambda: ask(
-            cu.cuPointerGetAttribute,
-            cu.CUpointer_attribute.CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
-            cu.CUdeviceptr(0),
-        ),
-        "cuMemPoolDestroy": lambda: ask(cu.cuMemPoolDestroy, cu.CUmemoryPool(0)),
-        "cuMemPoolTrimTo": lambda: ask(cu.cuMemPoolTrimTo, cu.CUmemoryPool(0), 0),
-    }
-    if not name:
-        return tuple(none)
-    return none[name]()
+    return _asking(row, {"stream": lab.stream(), "event": lab.event(), "call": call})()
 
 
-_NULL = """cuEventRecord;cuEventQuery;cuEventSynchronize;cuEventDestroy;cuEventElapsedTime
-cuStreamWaitEvent;cuStreamDestroy;cuStreamQuery;cuStreamSynchronize;cuEventRecord on 0
-cuLaunchHostFunc on 0;cuModuleUnload;cuModuleGetFunction;cuModuleGetGlobal;cuLaunchKernel
-cuFuncGetAttribute;cuFuncGetParamInfo;cuGraphDestroy;cuGraphInstantiate;cuGraphLaunch
-cuGraphExecDestroy;cuGraphAddEmptyNode;cuMemFree;cuMemFreeHost
-cuMemFreeAsync;cuMemHostRegister;cuMemHostUnregister;cuMemHostGetDevicePointer
-cuMemcpyHtoDAsync;cuMemcpyDtoDAsync;cuMemcpyAsync;cuMemsetD8Async;cuLaunchHostFunc
-cuCtxSetCurrent;cuPointerGetAttribute
-cuMemPoolDestroy;cuMemPoolTrimTo""".replace("\n", ";").split(";")
-for _name in _NULL:
-    question(f"null.{_name}")(lambda _name=_name: _null(_name))
+for _row in _NULL:
+    question(f"null.{_row[0]}")(functools.partial(_null, _row))
 
 
 def _destroyed(kind: str) -> Any:
