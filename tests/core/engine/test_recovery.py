@@ -26,19 +26,8 @@ TWICE = (
             wrong.append(f"left: {world.probe.live()}")
         return interrupts.places, wrong
 
-    problems = doubles = 0
-    for first in itertools.count(1):
-        # Where the second one comes: nowhere, right away, and at a place that moves on with the
-        # first.
-        for second in (0, 1, 2 + first * 7 % 31):
-            places, wrong = trial(first, second)
-            doubles += len(places) == 2
-            if wrong:
-                problems += 1
-                print(f"{KIND}, {places}: {wrong}", file=sys.stderr)
-        if not places or problems > 5:
-            break
-    assert doubles > 5, doubles
+    # The second one comes nowhere, right away, and at a place that moves on with the first.
+    try_pairs(trial, KIND, lambda first: (0, 1, 2 + first * 7 % 31))
 """
 )
 

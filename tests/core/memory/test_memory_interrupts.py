@@ -156,7 +156,7 @@ INTERRUPTS = """
     from hal.errors import DeadlineExceededError, HalError
     from native_probe import Probe
     from piece_checks import check_pieces
-    from interrupts import Interrupts
+    from interrupts import Interrupts, try_pairs
 
     KIND, UNIT = sys.argv[1], 1 << 20
     sys.unraisablehook = lambda _: None  # what is raised in a finaliser, Python drops
@@ -253,20 +253,14 @@ INTERRUPTS = """
             wrong += live[lossy:]
             return [*wrong, *self.probe.violations]
 
-    problems = doubles = 0
-    for first in itertools.count(1, 29 if KIND == "pool" else 5):
-        for second in (1, 2 + first * 7 % 31):
-            world = World()
-            with Interrupts(first, second) as interrupts, contextlib.suppress(HalError):
-                world.act()
-            doubles += len(interrupts.places) == 2
-            wrong = world.check(interrupts.places)
-            if wrong:
-                problems += 1
-                print(f"{KIND}, {first}, {second}, {interrupts.places}: {wrong}", file=sys.stderr)
-        if not interrupts.places or problems > 5:
-            break
-    assert doubles > 5, doubles
+    def trial(first, second):
+        world = World()
+        with Interrupts(first, second) as interrupts, contextlib.suppress(HalError):
+            world.act()
+        return interrupts.places, world.check(interrupts.places)
+
+    step = 29 if KIND == "pool" else 5
+    try_pairs(trial, KIND, lambda first: (1, 2 + first * 7 % 31), step)
 """
 
 

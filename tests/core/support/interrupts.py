@@ -11,15 +11,30 @@ def try_places(trial, kind):
 
     It returns the places that were interrupted, and what it has found wrong.
     """
-    problems = 0
-    for place in itertools.count(1):
-        places, wrong = trial(place)
-        if wrong:
-            problems += 1
-            print(f"{kind}, {places}: {wrong}", file=sys.stderr)  # noqa: T201 - for the parent
+    last, _ = _try_all(lambda place, _: trial(place), kind, lambda _: (0,), 1)
+    assert last > 10, last
+
+
+def try_pairs(trial, kind, seconds, step=1):
+    """Call ``trial(n, m)`` as `try_places` does, for every second place m in ``seconds(n)``."""
+    _, doubles = _try_all(trial, kind, seconds, step)
+    assert doubles > 5, doubles
+
+
+def _try_all(trial, kind, seconds, step):
+    """Return the last place, and how many second places were interrupted."""
+    problems = doubles = 0
+    for first in itertools.count(1, step):
+        for second in seconds(first):
+            places, wrong = trial(first, second)
+            doubles += len(places) == 2
+            if wrong:
+                problems += 1
+                told = f"{kind}, {first}, {second}, {places}: {wrong}"
+                print(told, file=sys.stderr)  # noqa: T201 - for the parent
         if not places or problems > 5:
-            break
-    assert place > 10, place
+            return first, doubles
+    raise AssertionError
 
 
 class Interrupts:

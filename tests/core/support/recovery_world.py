@@ -11,7 +11,7 @@ WORLD = """
         ClosedError, DeadlineExceededError, HalError, InvalidArgumentError, ReentrantCallError
     )
     from native_probe import Probe
-    from interrupts import Interrupts
+    from interrupts import Interrupts, try_pairs
 
     KIND, OURS = sys.argv[1], hal.__path__[0]
     driver = open_native()
