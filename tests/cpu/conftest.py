@@ -5,7 +5,7 @@ import ctypes
 import os
 import sys
 
-import numpy as np
+import native_lab
 import pytest
 from child_processes import run_command
 from native_graphs import Graphs
@@ -35,63 +35,30 @@ class Gate:
             self._bell.ring()
 
 
-class Lab:
-    """Make streams, memory and kernels, and give all of it back at the end."""
+class Lab(native_lab.Lab):
+    """The same with gates and kernels."""
+
+    kind = MemoryType.DEVICE
 
     def __init__(self, driver, index=0, **parameters):
-        self.device = driver.open_device(index, parameters)
-        self._streams = []
-        self._memory = []
-        self._modules = []
+        super().__init__(driver, index, **parameters)
         self._gates = []
-
-    def stream(self):
-        stream = self.device.create_stream()
-        self._streams.append(stream)
-        return stream
 
     def gate(self, stream):
         gate = Gate(self, stream)
         self._gates.append(gate)
         return gate
 
-    def memory(self, size):
-        address = self.device.allocate(size, MemoryType.DEVICE)
-        self._memory.append(address)
-        return address
-
-    def array(self, values, dtype=None):
-        """Return device memory with these values, as an array that shares it."""
-        values = np.ascontiguousarray(values, dtype=dtype)
-        size = max(values.nbytes, 1)
-        raw = (ctypes.c_char * size).from_address(self.memory(size))
-        array = np.frombuffer(raw, values.dtype, values.size).reshape(values.shape)
-        array[...] = values
-        return array
-
     def event(self, stream):
         event = self.device.create_event()
         self.device.record_event(event, stream)
         return event
-
-    def finish(self, *streams):
-        for stream in streams or self._streams:
-            self.device.synchronize_stream(stream)
 
     def image(self, source, *, table=False, filename="user.cpp", **request):
         entries = scan(source, filename=filename)
         text = type_table(entries) if table else ""
         asked = CompileRequest(source, filename, entries, text, **request)
         return CpuCompiler().compile(asked, "").image
-
-    def load(self, image):
-        module = self.device.load_module(image)
-        self._modules.append(module)
-        return module
-
-    def unload(self, module):
-        self._modules.remove(module)
-        self.device.unload_module(module)
 
     def build(self, source, **request):
         return self.load(self.image(source, **request))
@@ -101,18 +68,8 @@ class Lab:
 
     def launch(self, stream, function, grid, block, *arguments, shared=0):
         """Launch with arrays as pointers, and numpy scalars or ctypes objects by value."""
-        values = [
-            ctypes.c_void_p(each.ctypes.data)
-            if isinstance(each, np.ndarray)
-            else each
-            if isinstance(each, (ctypes._SimpleCData, ctypes.Structure))
-            else ctypes.create_string_buffer(each.tobytes(), each.nbytes)
-            for each in arguments
-        ]
-        pointers = (ctypes.c_void_p * max(len(values), 1))(*map(ctypes.addressof, values))
-        self.device.launch(
-            stream, function, triple(grid), triple(block), shared, ctypes.addressof(pointers)
-        )
+        address, _kept = native_lab.packed(arguments)
+        self.device.launch(stream, function, triple(grid), triple(block), shared, address)
 
     def run(self, function, grid, block, *arguments, shared=0):
         """Launch on a stream of its own and wait."""
@@ -124,13 +81,7 @@ class Lab:
     def close(self):
         for gate in self._gates:
             gate.open()
-        for stream in self._streams:
-            self.device.destroy_stream(stream)
-        for module in self._modules:
-            self.device.unload_module(module)
-        for address in self._memory:
-            self.device.free(address, MemoryType.DEVICE)
-        self.device.close()
+        super().close()
 
 
 def triple(size):

@@ -2,7 +2,7 @@
 
 import ctypes
 
-import numpy as np
+from native_lab import packed
 
 from hal.native import IndirectLaunchNode, LaunchNode
 
@@ -44,15 +44,7 @@ class Graphs:
 
     def node(self, name, grid, *arguments, block=1, counts=None):
         """Return a launch, and what its parameters need to live."""
-        values = [
-            ctypes.c_void_p(each.ctypes.data)
-            if isinstance(each, np.ndarray)
-            else ctypes.create_string_buffer(each.tobytes(), each.nbytes)
-            for each in arguments
-        ]
-        pointers = (ctypes.c_void_p * len(values))(*map(ctypes.addressof, values))
-        kept = [values, pointers]
-        function, address = self.functions[name], ctypes.addressof(pointers)
+        function, (address, kept) = self.functions[name], packed(arguments)
         if counts is not None:
             return IndirectLaunchNode(function, counts, (block, 1, 1), 0, address), kept
         return LaunchNode(function, (grid, 1, 1), (block, 1, 1), 0, address), kept

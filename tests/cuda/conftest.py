@@ -5,7 +5,7 @@ import importlib
 import pytest
 import vendors
 from capture_harness import exchange, other
-from cuda_harness import Lab
+from native_lab import Lab
 from vendors import device, driver, native, open_device, simulator
 
 __all__ = ["device", "driver", "exchange", "native", "open_device", "other", "simulator"]

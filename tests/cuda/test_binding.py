@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from core_harness import Running
-from cuda_harness import Lab
+from native_lab import Lab
 
 from hal.errors import HalError
 from hal.native import MemoryType

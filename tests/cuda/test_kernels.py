@@ -35,9 +35,8 @@ class Pair(ctypes.Structure):
 @pytest.fixture
 def program(lab):
     lab.device.bind()
-    module = lab.device.load_module(compiled(lab.device, request(SOURCE)))
-    yield lambda name: lab.device.get_function(module, name)
-    lab.device.unload_module(module)
+    module = lab.load(compiled(lab.device, request(SOURCE)))
+    return lambda name: lab.device.get_function(module, name)
 
 
 def test_what_the_driver_knows_of_a_kernel_c5(lab, program):
