@@ -27,7 +27,6 @@ from hal._memory.storage import Storage, Transient
 from hal._memory.views import array_address, view_of
 from hal.errors import DeviceLostError, OperationError
 from hal.handlers import dropped, own
-from hal.native import MemoryType
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -78,9 +77,8 @@ def close(device: DeviceCore) -> None:
 
 def _move(step: CallStep, device: DeviceCore, request: _Request) -> None:
     storage, start, host, copy = request
-    context, seen = device._context, storage.host_address
-    if seen is not None and not device._pageable and storage.memory is not MemoryType.HOST:
-        seen = None  # managed memory, which the device may have, is the driver's to copy
+    context = device._context
+    seen = storage.host_address if device._host_copies(storage) else None
     with timelines.lock:
         if device._closed:
             device._live()

@@ -12,8 +12,9 @@ from hal._engine.steps import CallStep
 from hal._memory.heap import Heap
 from hal._memory.settings import MemorySettings
 from hal._memory.staging import Staging
+from hal._memory.storage import Storage
 from hal.errors import ClosedError
-from hal.native import DeviceInfo, NativeDevice
+from hal.native import DeviceInfo, MemoryType, NativeDevice
 
 
 class CopyStream:
@@ -128,6 +129,16 @@ class DeviceCore:
     def features(self) -> frozenset[str]:
         """The optional features that work natively, out of `hal.native.FEATURES`."""
         return self._native.features
+
+    def _host_copies(self, storage: Storage) -> bool:
+        """Return whether the host, which sees a memory, also copies it; else the driver does.
+
+        Managed memory is the driver's to copy, since the device may have it; not on a device with
+        the feature ``"pageable_copies"``.
+        """
+        return storage.host_address is not None and (
+            self._pageable or storage.memory is MemoryType.HOST
+        )
 
     def _live(self) -> None:
         """Raise unless the device is open."""

@@ -27,7 +27,6 @@ from hal._transfers.collective_checks import check, check_group
 from hal._transfers.transfers import read_staged, write_staged
 from hal.errors import ClosedError
 from hal.handlers import dropped
-from hal.native import MemoryType
 from hal.native_collectives import (
     SOURCE,
     STREAM,
@@ -62,11 +61,7 @@ class GroupRegion(Region):
 
     @property
     def is_visible(self) -> bool:
-        # Managed memory, which the device may have, is the driver's to copy.
-        storage = self.memory
-        return storage.host_address is not None and (
-            self._device._pageable or storage.memory is MemoryType.HOST
-        )
+        return self._device._host_copies(self.memory)
 
     def address(self) -> int:
         return late_address(self.memory) + self.start
