@@ -4,7 +4,7 @@ import textwrap
 
 import gpusim
 import pytest
-from child_processes import run_alone
+from child_processes import printed_by, run_alone
 
 TELL = """
 import hal
@@ -18,8 +18,12 @@ except BackendUnavailableError as error:
 """
 
 
+def say(tmp_path, program=TELL, **environment):
+    return printed_by(run_alone(tmp_path, program, **environment))
+
+
 def test_the_plugin_loads_no_library(tmp_path):
-    done = run_alone(
+    said = say(
         tmp_path,
         """
         import sys, hal
@@ -30,42 +34,37 @@ def test_the_plugin_loads_no_library(tmp_path):
         print([line for line in open("/proc/self/maps") if "libcuda" in line])
         """,
     )
-    assert done.stdout == "[]\n[]\n", done.stderr
+    assert said == "[]\n[]\n"
 
 
 def test_without_a_driver(tmp_path):
-    done = run_alone(tmp_path, TELL)
-    if "available" in done.stdout.split():
+    said = say(tmp_path)
+    if "available" in said.split():
         pytest.skip("this machine has a driver of its own")
-    assert done.returncode == 0, done.stderr
-    first, second = done.stdout.splitlines()
+    first, second = said.splitlines()
     assert first.startswith("unavailable | ")
     assert "driver" in first
     assert second.startswith("BackendUnavailableError")
 
 
 def test_without_a_device(tmp_path):
-    done = run_alone(tmp_path, TELL, **gpusim.environment(devices=0))
-    assert done.returncode == 0, done.stderr
-    first, second = done.stdout.splitlines()
+    first, second = say(tmp_path, **gpusim.environment(devices=0)).splitlines()
     assert first.startswith("unavailable | ")
     assert "CUDA_ERROR_NO_DEVICE" in first
     assert second.startswith("BackendUnavailableError")
 
 
-@pytest.mark.parametrize("code", [34, 803, 999])
-def test_a_driver_that_does_not_start(tmp_path, code):
-    done = run_alone(tmp_path, TELL, **gpusim.environment(fail=f"cuInit:1:{code},cuInit:2:{code}"))
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("unavailable | ")
-    assert "cuInit failed with CUDA_ERROR_" in done.stdout
-
-
-def test_an_error_that_the_bindings_do_not_know(tmp_path):
-    done = run_alone(tmp_path, TELL, **gpusim.environment(fail="cuInit:1:77,cuInit:2:77"))
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("unavailable | ")
-    assert "77" in done.stdout
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [
+        *((known, "cuInit failed with CUDA_ERROR_") for known in (34, 803, 999)),
+        (77, "77"),  # which the bindings do not know
+    ],
+)
+def test_a_driver_that_does_not_start(tmp_path, code, words):
+    said = say(tmp_path, **gpusim.environment(fail=f"cuInit:1:{code},cuInit:2:{code}"))
+    assert said.startswith("unavailable | ")
+    assert words in said
 
 
 def test_without_the_bindings(tmp_path):
@@ -77,8 +76,6 @@ def test_without_the_bindings(tmp_path):
                 raise ModuleNotFoundError(f"No module named {name!r}", name=name)
     sys.meta_path.insert(0, Hide())
     """
-    program = textwrap.dedent(hide) + TELL
-    done = run_alone(tmp_path, program)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("unavailable | ")
-    assert "pip install cuda-bindings" in done.stdout
+    said = say(tmp_path, textwrap.dedent(hide) + TELL)
+    assert said.startswith("unavailable | ")
+    assert "pip install cuda-bindings" in said

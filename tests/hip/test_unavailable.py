@@ -6,7 +6,7 @@ import subprocess
 import build
 import gpusim
 import pytest
-from child_processes import run_alone
+from child_processes import printed_by, run_alone
 
 OPEN = """
     import hal
@@ -20,9 +20,7 @@ OPEN = """
 
 
 def say(tmp_path, source=OPEN, **environment):
-    done = run_alone(tmp_path, source, **environment)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    return printed_by(run_alone(tmp_path, source, **environment))
 
 
 def test_without_a_runtime_the_paths_are_told(tmp_path):
