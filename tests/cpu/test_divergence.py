@@ -49,6 +49,10 @@ __global__ void last(int *p) {
   if (blockIdx.x == 5 && blockIdx.y == 1 && threadIdx.x == 15) __syncthreads();
   __syncthreads();
 }
+__global__ void votes(int *p, int n) {
+  if (threadIdx.x < n) __syncthreads();
+  p[threadIdx.x] = __syncthreads_count(threadIdx.x % 2);
+}
 """
 
 
@@ -108,6 +112,18 @@ def test_only_what_failed_and_what_waits_for_it_fails(device, program):
     assert p.numpy().tolist() == [24] * 16
     first.fill(p, 7).wait(LIMIT)
     other.fill(q, 7).wait(LIMIT)
+
+
+def test_votes_of_a_block_that_was_given_up_count_nowhere():
+    """Its votes were cast on the thread of the system that runs the next block, too."""
+    with hal.create_device("cpu?threads=1") as device:
+        kernel, p = device.compile(SOURCE)["votes"], device.upload(np.zeros(16, np.int32))
+        for n in (1, 0):
+            done = device.queue.dispatch(kernel, grid=1, block=16, args=(p, n))
+            if n:
+                with pytest.raises(WorkFailedError, match="line 42"):
+                    done.wait(LIMIT)
+        assert p.numpy(wait=done).tolist() == [8] * 16
 
 
 def test_a_recording_fails_as_a_whole(device, program):

@@ -58,7 +58,8 @@ _WARPS: Final = frozenset(
         __reduce_max_sync __reduce_and_sync __reduce_or_sync __reduce_xor_sync"""
     )
 )
-_BARRIERS: Final = frozenset({"__syncthreads"}) | _WARPS
+_VOTES: Final = frozenset({"__syncthreads_count", "__syncthreads_and", "__syncthreads_or"})
+_BARRIERS: Final = frozenset({"__syncthreads"}) | _VOTES | _WARPS
 _THREAD: Final = frozenset({"threadIdx", "blockIdx", "blockDim", "gridDim"}) | _BARRIERS
 _VECTORS: Final = frozenset(
     _WORD.findall(

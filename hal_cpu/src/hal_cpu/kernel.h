@@ -102,6 +102,23 @@ static HAL_INLINE void hal_barrier(const hal_thread_t &thread, const hal_place *
 }
 #define __syncthreads() ({ HAL_PLACE(hal_here); hal_barrier(hal_thread, &hal_here); })
 
+// How many threads of the block say yes, of those that come. Each takes back its own vote, instead of one that sets the
+// sum to zero: of threads that run one after another the first may vote anew before the last has left.
+static thread_local int hal_votes;
+template <bool tell>
+static HAL_INLINE int hal_count(const hal_thread_of<tell> &thread, const hal_place *place, bool yes) {
+  hal_votes += yes;
+  hal_barrier(thread, place);
+  const int votes = hal_votes;
+  hal_barrier(thread, place);
+  hal_votes -= yes;
+  return votes;
+}
+#define HAL_COUNT(...) ({ HAL_PLACE(hal_here); hal_count(hal_thread, &hal_here, __VA_ARGS__); })
+#define __syncthreads_count(...) HAL_COUNT((__VA_ARGS__) != 0)
+#define __syncthreads_or(...) ((int)(HAL_COUNT((__VA_ARGS__) != 0) != 0))
+#define __syncthreads_and(...) ((int)(HAL_COUNT((__VA_ARGS__) == 0) == 0))
+
 #include "regions.h"
 
 // Qualifiers

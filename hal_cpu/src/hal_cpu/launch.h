@@ -159,6 +159,7 @@ struct hal_kernel_of<way, flat, alone, F> {
       for (unsigned long long i = first; i < last; i++) {
         frame f{launch, worker, block_at(i, {g[0], g[1], g[2]})};
         worker->block = i;
+        hal_votes = 0;  // a block that was given up has left some
         worker->run_threads(worker, count, entry, &f);
       }
     } else {

@@ -16,7 +16,8 @@ _OTHERS: Final = """
     __brev __brevll __mul24 __umul24 __mulhi __umulhi __float_as_int __float_as_uint __int_as_float
     __uint_as_float __double_as_longlong __longlong_as_double __ldg __saturatef __fdividef
     __fsqrt_rn __frcp_rn __fmaf_rn __fma_rn __expf __exp10f __logf __log2f __log10f __powf __sinf
-    __cosf __tanf __syncthreads __threadfence __threadfence_block __threadfence_system __trap
+    __cosf __tanf __syncthreads __syncthreads_count __syncthreads_and __syncthreads_or __threadfence
+    __threadfence_block __threadfence_system __trap
     atomicAdd atomicSub atomicExch atomicCAS atomicMin atomicMax atomicInc atomicDec atomicAnd
     atomicOr atomicXor assert clock free main malloc memcpy memset printf
 """

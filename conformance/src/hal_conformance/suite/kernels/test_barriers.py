@@ -148,6 +148,18 @@ __global__ void HAL_BLOCK(64) some(const int *x, int *y, int n) {
   __syncthreads();
   if (threadIdx.x < 4 && x[i] % 2) y[i + 32 * j] += 1000;
 }
+__global__ void HAL_BLOCK(64) votes(const int *x, int *y, int n) {
+  const int t = threadIdx.x;
+  x += blockIdx.x * 64;
+  if (t >= n) return;
+  int found = 0;
+  for (int k = 0; k < 5; k++) found = 11 * found + __syncthreads_count(x[t] % 5 <= k);
+  if (__syncthreads_or(x[t] == x[n - 1])) found += 1;
+  if (__syncthreads_or(x[t] < 0)) found += 2;
+  if (__syncthreads_and(x[t] >= 0)) found += 4;
+  if (__syncthreads_and(x[t] != x[n - 1])) found += 8;
+  y[blockIdx.x * 64 + t] = found;
+}
 """
 
 
@@ -260,3 +272,15 @@ def test_conditions_choose_threads_of_each_row_c5(run, values, n):
     extra += np.where((i < 4) & (x[:32] % 2 == 1), 1000, 0)
     expected = np.array(totals)[:, None] + extra
     assert np.array_equal(run("some", BLOCK, [n], block=(32, 2)).reshape(2, 32), expected)
+
+
+@pytest.mark.parametrize("n", [64, 33, 1])
+def test_threads_vote_at_a_barrier_c5(run, values, n):
+    """C5: each thread gets the votes of its block's threads that have not returned."""
+    x = values[: 3 * BLOCK].reshape(3, BLOCK)[:, :n]
+    found = np.zeros(3, np.int32)
+    for k in range(5):
+        found = 11 * found + (x % 5 <= k).sum(axis=1, dtype=np.int32)
+    expected = np.zeros((3, BLOCK), np.int32)
+    expected[:, :n] = (found + 1 + 4)[:, None]
+    assert np.array_equal(run("votes", 3 * BLOCK, [n], grid=3).reshape(3, BLOCK), expected)
