@@ -1,12 +1,12 @@
 /* Meeting: the collectives of one rank of several processes, on streams that are threads (rules G1, G3).
  *
- * `begin` has a stream call `run`, or a thread that waits for the stream `help`. They exchange one message with each other rank, over a library of messages
- * (MPI) whose functions are given by address. A message is a header, which says what the operation is, and behind it
- * the data of a small operation. So all have come, and agree, before data moves. The data of a large one follows in
- * messages from buffer to buffer. No call of the library waits for a rank: the library's own collectives would, and a
- * stream that makes one hangs if a rank dies meanwhile. Once the group has failed, `stop` has what is to come taken back.
- * To receive all data apart and copy it, so that no late message can write to a buffer, was rejected: it costs up to a
- * tenth, and half as much again in a large broadcast.
+ * `begin` has a stream call `run`, or a thread that waits for the stream `help`. Either exchanges one message with each
+ * other rank, over a library of messages (MPI) whose functions are given by address. A message is a header, which says
+ * what the operation is, and behind it the data of a small operation. So all have come, and agree, before data moves. The
+ * data of a large one follows in messages from buffer to buffer (moves.c). No call of the library waits for a rank: the
+ * library's own collectives would, and a stream that makes one hangs if a rank dies meanwhile. Once the group has failed,
+ * `stop` has what is to come taken back. To receive all data apart and copy it, so that no late message can write to a
+ * buffer, was rejected: it costs up to a tenth, and half as much again in a large broadcast.
  * The stream of an operation that went wrong is held until `end`: by then the group has failed the operation, which
  * would count as done otherwise. No operation runs twice or beside another one: they come in turn. */
 #include "meeting.h"
@@ -199,7 +199,8 @@ static bool run(struct meeting *self, struct run *run) {
   return run->stage == OVER;
 }
 
-/* Run an operation on a thread that waits for it, while the others come soon and its data takes no long time. */
+/* Run an operation on a thread that waits for it, while the others come soon and its data takes no long time. The
+ * stream's thread does the rest, also what ends with a failure. */
 static enum stage help(struct meeting *self, struct run *run) {
   if (run->plan->piece > MOST_HELPED || run->stage == WRONG) return run->stage;
   if (run->stage == FRESH && !start(self, run)) return WRONG;
@@ -208,7 +209,7 @@ static enum stage help(struct meeting *self, struct run *run) {
     if (stage == WRONG) return WRONG;
     if (stage == SENT && ++turn == EAGER_TURNS) return SENT;
     if (stage == SENT) continue;
-    if (!run->has_agreed && self->size > 1 && is_told(self, run->is_small)) return SENT;
+    if (!run->has_agreed && (atomic_load(&self->stopped) || (self->size > 1 && is_told(self, run->is_small)))) return SENT;
     if (!go_on(self, run)) return WRONG;
     turn = 0;
   }
