@@ -98,6 +98,42 @@ def test_an_undefined_function(lab):
         lab.build(source)
 
 
+OBJECTS = """
+struct Shape { virtual int sides() const = 0; virtual ~Shape() {} };
+struct Square : Shape { int sides() const override { return 4; } };
+"""
+LINKED = {
+    "mathematics": ("", 'printf(""); p[0] = 3 + (int)powf(p[0] - 3, 0.0f);', 1),
+    "wide numbers": ("", "__int128 n = p[0] * 4; p[0] = n / p[0];", 1),
+    "a virtual function": (OBJECTS, "Square s; const Shape &shape = s; p[0] = shape.sides();", 2),
+    "a global object": (
+        "struct Number { int n; Number() : n(4) {} ~Number() { n = 0; } } number;",
+        "p[0] = number.n;",
+        2,
+    ),
+}
+
+
+@pytest.mark.parametrize("case", LINKED.values(), ids=LINKED)
+def test_the_cpp_library_is_linked_where_it_is_needed(lab, monkeypatch, tmp_path, case):
+    outside, body, runs = case
+    monkeypatch.setenv("HAL_CACHE_DIR", str(tmp_path))
+    found = []
+    real = _toolchain.run_compiler
+
+    def run(*given):
+        found.append(given)
+        return real(*given)
+
+    monkeypatch.setattr(_toolchain, "run_compiler", run)
+    kernel = lab.function(f"{outside} __global__ void kernel(int *p) {{ {body} }}")
+    p = lab.array([3], "i4")
+    lab.run(kernel, 1, 1, p)
+    assert p.tolist() == [4]
+    if _toolchain.find_compiler().family == "gcc":
+        assert len(found) == runs
+
+
 def test_defines(lab):
     source = """
 __global__ void kernel(int *p) { p[0] = VALUE; p[1] = TWICE(21); p[2] = sizeof(TEXT); }
