@@ -59,6 +59,9 @@ SPLIT = {
     "for (int i = 0; i < n; i++) p[threadIdx.x] += i; p[threadIdx.x] += a; } __syncthreads();",
     "auto of its own": "auto a = p[threadIdx.x]; __syncthreads(); p[0] = a;",
     "x of its own": "int x = p[threadIdx.x]; const int y = x + 1; __syncthreads(); p[x] = y;",
+    "the kernel's name": "int kernel = p[0]; __syncthreads(); p[0] = kernel;",
+    "two variables": "int a = p[0], *b = p + n, own[2] = {a, n}, c; c = a; __syncthreads();"
+    "b[a] = c + own[1];",
     "an array": "int own[4] = {1, 2, 3, 4}; __syncthreads(); p[threadIdx.x] = own[n];",
 }
 IN_STEP = {

@@ -336,7 +336,7 @@ def _read(source: str, entries: Sequence[EntryPoint]) -> _Text:
     for index, token in enumerate(tokens):
         while places and token.start >= places[0][1]:
             places.pop(0)
-            reader.end_declaration()  # the reader has seen the kernel's head
+            reader.leave_kernel()
         kernel = text.kernels[places[0][2]] if places and token.start >= places[0][0] else None
         if token.kind == "directive":
             if kernel is not None:
@@ -355,6 +355,8 @@ def _read(source: str, entries: Sequence[EntryPoint]) -> _Text:
             kernel.words.add(token.text)
         if kernel is not None and kernel.start <= token.start < kernel.end:
             kernel.tokens.append(token)
+    if places:
+        reader.leave_kernel()
     reader.end_declaration()
     return text
 
@@ -404,6 +406,11 @@ class _Reader:
     def split(self) -> None:
         """Note that a preprocessor line stands here, perhaps inside of a declaration."""
         self._is_split = bool(self._head)
+
+    def leave_kernel(self) -> None:
+        """Begin anew behind a kernel, of which only the head was seen: nobody calls its name."""
+        self._head = []
+        self.end_declaration()
 
     def _leave_out_kernel(self, end: int) -> None:
         """Remove a kernel's declaration ahead of it, which lacks the added parameter."""
