@@ -164,6 +164,15 @@ def test_other_conditions_narrow_nothing(condition):
     assert "hal_below<" not in text
 
 
+def test_threads_are_counted_in_the_grid_where_a_kernel_asks_for_that():
+    def counts_in_grid(body):
+        return "HAL_BLOCK_BEGIN(0, 1, 1)" in text_of(f"const int t = threadIdx.x; {body}")
+
+    assert not counts_in_grid("p[blockIdx.x * n + t] = blockDim.x; __syncthreads();")
+    assert counts_in_grid("const int i = blockIdx.x * 8 + t; p[i] = n; __syncthreads();")
+    assert counts_in_grid("p[blockDim.x * blockIdx.x + t] = n; __syncthreads();")
+
+
 def test_a_lock_stays_in_one_loop_with_what_it_guards():
     lock = "while (atomicCAS(p, 0, 1)) ; if (threadIdx.x < n) p[1]++; p[0] = 0;"
     assert "hal_below<" not in text_of(f"__syncthreads(); {lock}")

@@ -56,6 +56,16 @@ class Names(Words):
         texts = self.texts[first:last]
         return texts == ["threadIdx", ".", "x"] or (len(texts) == 1 and texts[0] in self._indices)
 
+    def counts_in_grid(self) -> bool:
+        """Return whether a thread may be asked for its index in x in the grid.
+
+        The kernel names the product, or has variables that follow from a thread's index.
+        """
+        products = r"blockIdx \. x \* blockDim \. x|blockDim \. x \* blockIdx \. x"
+        return bool(
+            self._again.keys() - self._indices.keys() or re.search(products, " ".join(self.texts))
+        )
+
     def _is_bound(self, first: int, last: int) -> bool:
         """Return whether an expression, the same for all threads, may stand behind `<`."""
         return (

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from hal.cpp_tokens import Token
+from hal_cpu._region_names import Names
 from hal_cpu._region_parts import Levels, Region, Variable
-from hal_cpu._region_tokens import Edit, RefusedError, Words, without_comments
+from hal_cpu._region_tokens import Edit, RefusedError, without_comments
 
 
 def is_flat(tokens: Sequence[Token]) -> bool:
@@ -24,15 +25,16 @@ class Writer:
 
     def __init__(
         self,
-        words: Words,
+        names: Names,
         source: str,
         regions: Sequence[Region],
         levels: Sequence[Levels],
         changed: set[str],
     ) -> None:
-        self._tokens = words.tokens
-        self._texts = words.texts
-        self._is_changed = words.is_changed
+        self._tokens = names.tokens
+        self._texts = names.texts
+        self._counts_in_grid = names.counts_in_grid()
+        self._is_changed = names.is_changed
         self._source = source
         self._regions = regions
         self._levels = levels
@@ -52,8 +54,8 @@ class Writer:
         returns = any("return" in words for words in used)
         copies = " ".join(f"hal_kept_{name}[hal_i] = {name};" for name in sorted(self._changed))
         copies = copies and f"for (int hal_i = 0; hal_i < hal_threads; hal_i++) {{ {copies} }}"
-        begin = f"HAL_BLOCK_BEGIN({int(returns)}, {int(is_flat(self._tokens))});"
-        yield Edit(start, start, f"{begin}{storage} {copies}")
+        about = f"{int(returns)}, {int(is_flat(self._tokens))}, {int(self._counts_in_grid)}"
+        yield Edit(start, start, f"HAL_BLOCK_BEGIN({about});{storage} {copies}")
         before: list[tuple[tuple[str, ...], int, int]] = []
         declared = set(self._changed)
         for number, region in enumerate(regions):
@@ -117,8 +119,9 @@ class Writer:
             header = tokens[region.rounds.body - 1].end
             if region.rounds.is_index:
                 before, inside, behind = region.rounds.around()
-                if region.rounds.is_short and foot != " }":  # something is kept
-                    before += region.rounds.turns(head, self._source[header:end], foot)
+                if region.limit and region.rounds.is_short and foot != " }":  # something is kept
+                    wide = head.replace(region.limit.span(), "hal_sixteens(hal_size_x)")
+                    before += region.rounds.turns(wide, self._source[header:end], foot)
                     behind = f"}} {behind}"
                 edits = [Edit(begin, header, f"{before} {head} {inside}")]
                 if region.first > region.rounds.first:  # a later part of a round
