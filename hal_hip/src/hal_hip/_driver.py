@@ -91,10 +91,11 @@ def error_of(status: int, what: str) -> HalError:
     Clears the thread's last error.
     """
     code = int(status)
-    name, text = f"hipError {code}", ""
+    name = f"hipError {code}"
+    text = f"hip-python {_bindings.version()} does not know it, HIP's runtime is newer"
     with dropped(Exception):  # an error without a text is still an error
         known = hip.hipError_t(code)
-        name = str(known.name)
+        name, text = str(known.name), ""
         text = bytes(hip.hipGetErrorString(known)[-1]).rstrip(b"\0").decode(errors="replace")
     clear()
     kind = _CLASSES.get(code, OperationError)
@@ -113,16 +114,10 @@ def fail(status: int, function: Callable[..., Any]) -> NoReturn:
 def unknown_status(problem: ValueError, function: Callable[..., Any]) -> HalError:
     """Return the exception for a status unknown to the bindings, which raise ValueError for it."""
     found = _UNKNOWN.search(str(problem))
-    clear()
     if found is None:
+        clear()
         raise problem
-    code = int(found[1])
-    return _CLASSES.get(code, OperationError)(
-        f"{function.__name__} failed with error {code}, which hip-python {_bindings.version()} "
-        "does not know: HIP's runtime is newer than the bindings",
-        native_name=f"hipError {code}",
-        native_code=code,
-    )
+    return error_of(int(found[1]), function.__name__)
 
 
 def call(function: Callable[..., Any], *arguments: object) -> Any:  # noqa: ANN401 - whatever it returns
