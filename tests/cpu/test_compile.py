@@ -1,5 +1,7 @@
 """The compile step: errors name what the user wrote, and everything given reaches the compiler."""
 
+from unittest import mock
+
 import numpy as np
 import pytest
 
@@ -118,20 +120,14 @@ LINKED = {
 def test_the_cpp_library_is_linked_where_it_is_needed(lab, monkeypatch, tmp_path, case):
     outside, body, runs = case
     monkeypatch.setenv("HAL_CACHE_DIR", str(tmp_path))
-    found = []
-    real = _toolchain.run_compiler
-
-    def run(*given):
-        found.append(given)
-        return real(*given)
-
+    run = mock.Mock(wraps=_toolchain.run_compiler)
     monkeypatch.setattr(_toolchain, "run_compiler", run)
     kernel = lab.function(f"{outside} __global__ void kernel(int *p) {{ {body} }}")
     p = lab.array([3], "i4")
     lab.run(kernel, 1, 1, p)
     assert p.tolist() == [4]
     if _toolchain.find_compiler().family == "gcc":
-        assert len(found) == runs
+        assert run.call_count == runs
 
 
 def test_defines(lab):

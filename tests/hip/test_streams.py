@@ -2,6 +2,7 @@
 
 import ctypes
 import threading
+from unittest import mock
 
 import pytest
 from compile_requests import compiled, request
@@ -102,16 +103,10 @@ def test_macros_and_options_reach_the_compiler_c5(device, tmp_path):
 
 def test_what_was_compiled_is_kept_on_disk(native, device, tmp_path, monkeypatch, simulator):
     monkeypatch.setenv("HAL_CACHE_DIR", str(tmp_path))
-    runs = []
-    compile_source = native.compile_source
-
-    def count(*arguments):
-        runs.append(arguments)
-        return compile_source(*arguments)
-
-    monkeypatch.setattr(native, "compile_source", count)
+    compile_source = mock.Mock(wraps=native.compile_source)
+    monkeypatch.setattr(native, "compile_source", compile_source)
     asked = request("__global__ void kept(int *p) { p[0] = 1; }")
     assert compiled(device, asked) == compiled(device, asked)
-    assert len(runs) == 1
+    assert compile_source.call_count == 1
     compiled(device, request("__global__ void kept(int *p) { p[0] = 2; }"))
-    assert len(runs) == 2
+    assert compile_source.call_count == 2

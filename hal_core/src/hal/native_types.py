@@ -414,5 +414,5 @@ class CallTable(NamedTuple):
     """``int (void *event, uint64_t nanoseconds)``: does what `query_event` does, but runs what the
     stream may leave to a thread that waits (`call`), and where the work wants the processor of a
     thread that asks for it, the calling thread sleeps first, until the event is complete or the
-    time is up. Called without the interpreter lock, and the event
-    may be destroyed meanwhile. 0: a thread that asks yields its processor in between."""
+    time is up. Called without the interpreter lock, and the event may be destroyed meanwhile.
+    0: a thread that asks yields its processor in between."""

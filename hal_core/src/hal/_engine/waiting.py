@@ -303,7 +303,7 @@ class HostWaiter:
         step.waiter = None
 
     def _resume(self, step: CallStep) -> None:
-        """Do what this thread has handed to the progress thread.
+        """Take back the work that this thread has handed to the progress thread, and do it.
 
         Before it registers: what it finds recorded then has the driver wake it, else the progress
         thread has to.
