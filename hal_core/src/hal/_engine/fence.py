@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final, SupportsFloat, TypeAlias
 
 from hal._base import sync
@@ -59,19 +59,20 @@ Waits: TypeAlias = Iterable[Timepoint | Submission | Fence] | Timepoint | Submis
 """A wait list: timepoints, submissions and fences, or a single one."""
 
 
-def wait_entries(waits: Waits) -> tuple[Timepoint, ...]:
+def wait_entries(
+    waits: Waits, left_of: Callable[[tuple[Any, ...]], list[Any]] | None = None
+) -> tuple[Timepoint, ...]:
     """Return a wait list as timepoints.
 
+    `left_of` may leave out of a list with other things than timepoints what has ended by now.
     Raises `ArgumentTypeError` for anything but a timepoint, submission
     or fence, or an iterable of them.
     """
-    if isinstance(waits, _KINDS):
-        return _entries_of(waits)
-    items = as_items(waits, _RULE)
+    items = (waits,) if isinstance(waits, _KINDS) else as_items(waits, _RULE)
     if set(map(type, items)) == {Timepoint}:
         return items
     entries: list[Timepoint] = []
-    for wait in items:
+    for wait in items if left_of is None else left_of(items):
         entries += _entries_of(wait)
     return tuple(entries)
 
@@ -127,31 +128,28 @@ def wait_all(timepoints: Waits, timeout: SupportsFloat | None = None) -> None:
     """
     begun = sync.monotonic()
     seconds = None if timeout is None else as_seconds(timeout)
-    waits = (timepoints,) if isinstance(timepoints, _KINDS) else as_items(timepoints, _RULE)
-    rest = _ask_submissions(waits, begun, seconds)
-    if rest:
-        waiting.wait_all(wait_entries(rest), seconds, begun=begun)
 
+    def left_of(waits: tuple[Any, ...]) -> list[Any]:
+        """Ask the submissions for as long as that pays, and return the rest of a wait list.
 
-def _ask_submissions(
-    waits: tuple[Any, ...], begun: float, seconds: float | None
-) -> list[Timepoint | Submission | Fence]:
-    """Ask the submissions of a wait list, for as long as that pays; return what is left to reach.
+        Most submissions end within that time, and then need no timepoint. The last comes first:
+        once it has ended, those before it on its queue have, with no question of their own.
+        """
+        end = begun + waiting.POLL_SECONDS
+        rest = []
+        for wait in reversed(waits):
+            if isinstance(wait, Submission):
+                if wait._state == ISSUED and sync.monotonic() < end:
+                    waiting.spin_for_operation(wait, seconds)
+                if wait._state == DONE:
+                    continue
+            rest.append(wait)
+        rest.reverse()
+        return rest
 
-    Most submissions of a list end within that time, and then need no timepoint. The last comes
-    first: once it has ended, those before it on its queue have, with no question of their own.
-    """
-    end = begun + waiting.POLL_SECONDS
-    rest: list[Timepoint | Submission | Fence] = []
-    for wait in reversed(waits):
-        if isinstance(wait, Submission):
-            if wait._state == ISSUED and sync.monotonic() < end:
-                waiting.spin_for_operation(wait, seconds)
-            if wait._state == DONE:
-                continue
-        rest.append(wait)
-    rest.reverse()
-    return rest
+    entries = wait_entries(timepoints, left_of)
+    if entries:
+        waiting.wait_all(entries, seconds, begun=begun)
 
 
 def wait_any(timepoints: Waits, timeout: SupportsFloat | None = None) -> int | None:
