@@ -20,6 +20,7 @@ from interop_harness import (
     settle,
 )
 
+from hal._buffers import dlpack
 from hal.errors import ArgumentTypeError, ExchangeError, InvalidArgumentError
 
 needs_versions = pytest.mark.skipif(not NUMPY_HAS_VERSIONS, reason="numpy before 2.1")
@@ -106,6 +107,24 @@ def test_a_deleter_may_use_hal_m2(device):
     del buffer
     assert_soon(device, lambda: seen)
     assert [size for _, size in seen] == [64]
+
+
+def test_the_deleter_is_called_whoever_refers_to_the_tensor_still_m2(device, monkeypatch):
+    """M2: where hal gives the memory back.
+
+    Without the interpreter lock another thread's reference may be counted later, in the middle of
+    a call of hal's, where a deleter could not use hal.
+    """
+    kept = []
+    take = dlpack.take_capsule
+    monkeypatch.setattr(dlpack, "take_capsule", lambda *of: kept.append(take(*of)) or kept[0])
+    producer = Producer(np.arange(8, dtype=np.int32))
+    buffer = device.from_dlpack(producer)
+    del buffer
+    assert_soon(device, lambda: len(producer.deleted) == 1)
+    kept.clear()
+    settle(device)
+    assert len(producer.deleted) == 1
 
 
 def test_one_tensor_may_be_given_twice_m2(device):

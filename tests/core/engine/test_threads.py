@@ -1,6 +1,7 @@
 """The threads that hal starts: how many, and what happens when the system starts no more."""
 
 import threading
+from collections import deque
 
 import pytest
 from core_harness import LIMIT, wait_until
@@ -35,6 +36,24 @@ def test_the_progress_thread_asks_soon_for_what_no_driver_will_tell_in_time(
     pause = _progress.act(progress.turn, bell, True)  # noqa: FBT003
     assert pause == seconds
     assert len(progress._watched) == len(states) - states.count(Notifier.IDLE)
+
+
+def test_a_thread_takes_its_work_back_while_the_progress_thread_takes_it_too():
+    """What it asks the inbox for may be gone at the next moment, above all on 3.13t."""
+
+    class Fleeting(deque):
+        def __getitem__(self, index):
+            found = super().__getitem__(index)
+            self.clear()
+            return found
+
+    progress = _progress._Progress()
+    mine = ((_progress.LATER, None), sync.get_ident())
+    progress._inbox = Fleeting([mine])
+    step = _progress.CallStep()
+    assert progress.take_back(step)
+    assert not progress.take_back(step)
+    assert step.work == []
 
 
 @pytest.fixture

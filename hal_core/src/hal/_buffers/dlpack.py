@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import numpy as np
 
 from hal import bfloat16
+from hal._memory.blocks import Claim
 from hal._memory.views import ArrayBase
 from hal.errors import ArgumentTypeError, ExchangeError
 from hal.handlers import own
@@ -103,7 +104,7 @@ _USED: Final = {
 _deleter: Final = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 
 
-class _Claim:
+class _Claim(Claim):
     """The owner of a tensor from a capsule; calls its deleter once."""
 
     __slots__ = ("_delete", "_pointer", "taken")
@@ -113,10 +114,14 @@ class _Claim:
         self._pointer = pointer
         self._delete = _deleter(deleter) if deleter else None
 
-    def __del__(self) -> None:
+    def release(self) -> None:
         # A Ctrl-C may come before it has anything.
         if getattr(self, "taken", False) and self._delete is not None:
-            self._delete(self._pointer)
+            delete, self._delete = self._delete, None
+            delete(self._pointer)
+
+    def __del__(self) -> None:
+        self.release()  # of a tensor that was copied or refused
 
 
 class ImportedTensor(NamedTuple):

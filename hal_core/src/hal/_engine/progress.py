@@ -403,8 +403,11 @@ class _Progress:
 
     def take_back(self, step: CallStep) -> bool:
         """Take the next of the inbox if this thread has handed it over; return whether it has."""
-        inbox = self._inbox
-        if not inbox or inbox[0][0][0] == WATCH or inbox[0][1] != sync.get_ident():
+        try:
+            entry, thread = self._inbox[0]  # asked once: the progress thread may empty it meanwhile
+        except own(IndexError):
+            return False
+        if entry[0] == WATCH or thread != sync.get_ident():
             return False
         # If the progress thread is faster, this takes what comes next, whoever has put that there.
         self._take(1, step.work)

@@ -38,6 +38,20 @@ DIRECT: Final = 3
 FOREIGN: Final = 4
 
 
+class Claim:
+    """An owner of foreign memory that gives it back when told, not with its last reference.
+
+    Without the interpreter lock, a reference that another thread drops may end as late as in the
+    next call of the thread that made it, inside hal, where the other library's code must not run.
+    """
+
+    __slots__ = ()
+
+    def release(self) -> None:
+        """Give the memory back, once; under no lock. Never raises."""
+        raise NotImplementedError
+
+
 class Owner:
     """The owner of foreign memory, and what to do when hal no longer uses it."""
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 from hal._base import sync
 from hal._engine import contexts, progress
-from hal._memory.blocks import ASYNC, CACHED, DIRECT, FOREIGN, POOLED, BlockLease, Owner
+from hal._memory.blocks import ASYNC, CACHED, DIRECT, FOREIGN, POOLED, BlockLease, Claim, Owner
 from hal.errors import HalError
 from hal.handlers import dropped, own
 
@@ -347,7 +347,10 @@ class Reaper:
             except own(IndexError):
                 return
             callback, owner.callback = owner.callback, None
-            owner.owner = None
+            held, owner.owner = owner.owner, None
+            if isinstance(held, Claim):
+                held.release()
+            del held
             if callback is not None:
                 progress.dispatcher.append(callback)
                 progress.dispatcher.wake()
