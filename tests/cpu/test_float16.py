@@ -218,6 +218,8 @@ def test_arithmetic_is_rounded_once_c5(run, name):
         x, y, z = map(bfloats, bits)
         narrow = lambda values: bfloats(rounded(values))  # noqa: E731
         columns = [bfloats(np.ascontiguousarray(each)) for each in found.T]
+    # numpy's fmax of a signalling NaN is a NaN on ARM.
+    x, y, z = (np.where(np.isnan(each), np.float32(np.nan), each) for each in (x, y, z))
     unordered = np.isnan(x) | np.isnan(y)
     flags = (x < y) + 2 * (x == y) + 4 * ((x >= y) | unordered)
     expected = [x + y, x - y, x * y, x / y, np.sqrt(x), np.fmax(x, y), np.fmin(x, y)]

@@ -1,5 +1,7 @@
 """Loops over threads that become vectors still do what each thread says, in its order."""
 
+import platform
+
 import numpy as np
 import pytest
 
@@ -157,6 +159,8 @@ __global__ void kernel(const float *p, float *q, int n) {
         request = CompileRequest(source, "user.cpp", entries, "", options=("-fopt-info-optimized",))
         _, log = _compile.compile_image(request, _compile.NATIVE, "")
         logs.append(log)
-    assert ["loop vectorized" in log for log in logs] == [True, True, False, True]
+    # With ARM's short vectors, the loop around the calls is not worth it.
+    last = platform.machine() == "x86_64"
+    assert ["loop vectorized" in log for log in logs] == [True, True, False, last]
     # What is left beside the vectors stays a loop.
     assert not any("completely unrolled" in log for log in logs)

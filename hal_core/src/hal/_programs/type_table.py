@@ -59,7 +59,9 @@ template <> struct hal_kind<char32_t> : hal_is<3> {};
 #ifdef __cpp_char8_t
 template <> struct hal_kind<char8_t> : hal_is<3> {};
 #endif
-#if defined(__FLT16_MAX__) && !defined(__CUDACC__)
+// GCC 12 has the type's limits on ARM, and the type in C only.
+#if defined(__FLT16_MAX__) && !defined(__CUDACC__) && \
+    !(defined(__aarch64__) && !defined(__clang__) && __GNUC__ < 13)
 template <> struct hal_kind<_Float16> : hal_is<4> {};
 #endif
 template <> struct hal_kind<__half> : hal_is<4> {};

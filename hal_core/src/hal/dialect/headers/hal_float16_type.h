@@ -31,7 +31,8 @@ struct HAL_F {
   HAL_F16_METHOD HAL_F(unsigned long value) : __x(HAL_BITS(hal_f32_sticky((unsigned long long)value))) {}
   HAL_F16_METHOD HAL_F(long long value) : __x(HAL_BITS(hal_f32_sticky(value))) {}
   HAL_F16_METHOD HAL_F(unsigned long long value) : __x(HAL_BITS(hal_f32_sticky(value))) {}
-#if defined(__FLT16_MAX__) && !defined(__CUDACC_RTC__)
+// GCC 12 has the type's limits on ARM, and the type in C only.
+#if defined(__FLT16_MAX__) && !defined(__CUDACC_RTC__) && !(defined(__aarch64__) && !defined(__clang__) && __GNUC__ < 13)
   HAL_F16_METHOD HAL_F(_Float16 value) : __x(HAL_BITS((float)value)) {}
 #endif
   HAL_F16_METHOD operator float() const { return HAL_VALUE(__x); }
