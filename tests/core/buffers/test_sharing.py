@@ -225,6 +225,31 @@ def test_values_go_both_ways_s1(pair, device):
     assert (buffer.numpy() == 1).all()
 
 
+class Words:
+    """A region's words, of which no slice may be made."""
+
+    def __init__(self, words):
+        self._words = words
+
+    def __getitem__(self, index):
+        assert isinstance(index, int)
+        return self._words[index]
+
+    def __setitem__(self, index, value):
+        self._words[index] = value
+
+
+def test_shared_words_are_read_one_by_one_s1(pair):
+    """On 3.13t, slices that two threads made of one view had it released (ValueError)."""
+    first, second = pair
+    for each in pair:
+        each._link.region._words = Words(each._link.region._words)
+        each._link.region._seen = -1
+    first.signal(7)
+    second.wait(7, LIMIT)
+    assert second.query() == 7
+
+
 @pytest.fixture
 def following(monkeypatch):
     """Have the watching thread look at what has changed for the rest of the test.

@@ -91,6 +91,8 @@ class SharedRegion:
         self.secret = secret  # a ticket must name it
         self.slot = -1  # the number of this process's, once it has joined
         self._map = mmap.mmap(fd, PAGE + size)
+        # Read word by word: without the interpreter lock, CPython 3.13 miscounts the slices that
+        # threads make of one view, and then releases the view.
         self._words = memoryview(self._map)[:PAGE].cast("Q")
         # Of its first page, in this process
         self.address = ctypes.addressof(ctypes.c_char.from_buffer(self._map))
@@ -273,7 +275,7 @@ class SharedRegion:
             for number in range(_MEMBERS):
                 base = _SLOTS + 8 * number
                 if number != self.slot and words[base + _STATE] == _JOINED:
-                    found.append(Member(number, *words[base : base + _VALUE]))
+                    found.append(Member(number, *(words[base + each] for each in range(_VALUE))))
             self._others, self._seen = tuple(found), seen
         return self._others
 
@@ -313,7 +315,8 @@ class SharedRegion:
     def value(self) -> int:
         """Return the highest value of any member, past or present; takes no lock."""
         words = self._words
-        return max(words[_SLOTS + _VALUE : _SLOTS + 8 * words[_TOP] : 8], default=0)
+        top = _SLOTS + 8 * words[_TOP]
+        return max(map(words.__getitem__, range(_SLOTS + _VALUE, top, 8)), default=0)
 
     def raise_to(self, value: int) -> None:
         """Note the value that this process has reached."""
