@@ -234,13 +234,25 @@ HALVED = {
 def test_the_last_rounds_of_a_halved_counter_have_constants(loop):
     def is_halved(body):
         text = loop.replace("BODY", body)
-        return "hal_level" in text_of(f"const int t = threadIdx.x; {text}")
+        return "hal_levels" in text_of(f"const int t = threadIdx.x; {text}")
 
     body = "if (t < k) p[t] += p[t + k]; __syncthreads();"
     assert is_halved(body)
     assert not is_halved(body.replace("t < k", "t < n"))
     assert not is_halved(body.replace("if", "p[t] = 1; if"))  # of all threads
     assert not is_halved(f"{body} if (n == 3) break;")
+
+
+def test_rounds_of_a_halved_counter_are_written_out_as_they_would_run():
+    body = """ // every one
+      if (t < k) p[t] += p[t + k]; /* once */ __syncthreads();"""
+    text = text_of(f"int t = threadIdx.x; {HALVED['while'].replace('BODY', body)}")
+    copy = text.partition("k = hal_levels; ")[2].partition("} if (k != 0)")[0]
+    assert text.count("p[t] += p[t + k];") == 8
+    assert text.count("if (k != 0) {") == 7
+    assert "HAL_REGION_BEGIN(" in copy
+    assert "__syncthreads" not in copy
+    assert copy.count("k /= 2;") == 1
 
 
 def test_shared_memory_of_a_loop_is_not_on_the_stack():
@@ -305,7 +317,7 @@ def test_trees_of_all_sizes(lab, loop):
     parameters = "const float *p, float *out, int length"
     text = text_of(body, parameters)
     assert "hal_goes_on" in text
-    assert "hal_level" in text
+    assert "hal_levels" in text
     kernel = lab.function(f"__global__ void kernel({parameters}) {{ {body} }}")
     numbers = np.random.default_rng(4).integers(0, 1000, 5000)
     p, out = lab.array(numbers, "f4"), lab.array(np.zeros(2), "f4")

@@ -152,15 +152,13 @@ class Levels:
     """
 
     counter: str
-    header: str  # without a declaration
+    condition: str
+    step: str  # "" if the body has it
     first: int  # the body's opening brace
     last: int  # and its closing one
 
-    def around(self) -> tuple[str, str]:
-        """Return what stands before the text of the body, and behind it."""
-        condition = f"{self.counter} == hal_levels && hal_size_x >= hal_levels"
-        constants = f'_Pragma("GCC unroll 8") {self.header} hal_level();'
-        return (
-            "auto hal_level = [&]() __attribute__((always_inline)) {",
-            f"}}; if ({condition}) {{ {constants} break; }} hal_level();",
-        )
+    def text(self, body: str) -> str:
+        """Return what stands before the text of the body: a copy of it for each constant."""
+        rounds = f"if ({self.condition}) {{ {body}\n{self.step}; }} " * 7
+        start = f"{self.counter} == hal_levels && hal_size_x >= hal_levels"
+        return f"if ({start}) {{ {self.counter} = hal_levels; {rounds} break; }}"

@@ -42,6 +42,24 @@ class Writer:
 
     def edits(self, shared: Sequence[tuple[int, int]]) -> Iterator[Edit]:
         """Yield them, `shared` being the shared memory that may be on the stack."""
+        edits = list(self._once(shared))
+        for level in self._levels:
+            first, last = self._tokens[level.first], self._tokens[level.last]
+            text = level.text(self._edited(first.end, last.start, edits))
+            yield Edit(first.end, first.end, text)
+        yield from edits
+
+    def _edited(self, first: int, last: int, edits: Sequence[Edit]) -> str:
+        """Return a part of the source with the edits in it."""
+        text = ""
+        for start, end, new in sorted(edits, key=lambda edit: edit[:2]):
+            if first <= start < last:
+                text += f"{self._source[first:start]}\n{new}\n"
+                first = end
+        return text + self._source[first:last]
+
+    def _once(self, shared: Sequence[tuple[int, int]]) -> Iterator[Edit]:
+        """Yield those of a body in which no round is written out."""
         regions = self._regions
         used = [{self._texts[i] for i in range(each.first, each.last)} for each in regions]
         kept = self._kept(used)
@@ -82,11 +100,6 @@ class Writer:
             word = self._tokens[first]
             text = self._source[word.end : self._tokens[last - 1].end]
             yield Edit(word.start, word.end, f"{{ __attribute__((used)) __shared__ {text} }}")
-        for level in self._levels:
-            before_body, behind_body = level.around()
-            start, end = self._tokens[level.first].end, self._tokens[level.last].start
-            yield Edit(start, start, before_body)
-            yield Edit(end, end, behind_body)
         for index, text in enumerate(self._texts):
             if text == "__syncthreads":
                 yield Edit(self._tokens[index].start, self._tokens[index + 3].end, ";")
@@ -211,7 +224,5 @@ class Writer:
             if own or self._is_changed(name, others):
                 stores.append(f"{place} = {name};")
         span = region.limit.span() if region.limit else "hal_all(hal_size_x)"
-        is_level = any(each.first < region.first < each.last for each in self._levels)
-        kind = "LEVEL" if is_level else "REGION"
-        begin = f"HAL_{kind}_BEGIN({int(returns)}, {span}) {text} {' '.join(loads)} {{"
+        begin = f"HAL_REGION_BEGIN({int(returns)}, {span}) {text} {' '.join(loads)} {{"
         return begin, f"{' '.join(stores)} }}"

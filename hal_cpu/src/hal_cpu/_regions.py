@@ -269,10 +269,13 @@ class _Splitter(Names):
     def _halved(self, index: int, close: int, number: int) -> None:
         """Note a loop with barriers that halves the number of its threads, if this is one."""
         last = self._pair[close + 1]
-        first, step = index + 2, self.texts[last - 4 : last - 1]
+        first, end, after = index + 2, close, ""
+        step = self.texts[last - 4 : last - 1]
         if self.texts[index] == "for":
             first = self._find(";", first, close) + 1
-            step = self.texts[self._find(";", first, close) + 1 : close]
+            end = self._find(";", first, close)
+            step = self.texts[end + 1 : close]
+            after = " ".join(step)
         name = self.texts[first]
         limits = [each.limit for each in self._regions[number:]]
         if (
@@ -281,9 +284,9 @@ class _Splitter(Names):
             and {"return", "break", "continue", "__shared__"}.isdisjoint(self.texts[close:last])
             and last - close <= _SHORT
         ):
-            text = self._source[self.tokens[first].start : self.tokens[close].end]
-            header = f"{'for (;' if self.texts[index] == 'for' else 'while ('} {text}"
-            self._levels.append(Levels(name, without_comments(header), close + 1, last))
+            text = self._source[self.tokens[first].start : self.tokens[end].start]
+            condition = without_comments(text)
+            self._levels.append(Levels(name, condition, after, close + 1, last))
 
     def _braces(self, index: int) -> int:
         """Take a block that control flow must have; return the index behind it."""

@@ -42,7 +42,8 @@ template <class T, class E, class S> static HAL_INLINE bool hal_goes_on(E bound,
          left / hal_rounds >= (unsigned long long)step;
 }
 static HAL_INLINE hal_span hal_sixteens(int size) { return {0, size & ~15}; }
-// From which counter on a loop that halves its counter has constants for it: blocks of 128 threads still come by it.
+// From which counter on a loop that halves its counter has constants for it: blocks of 128 threads still come by it. GCC
+// makes each round vectors that are as wide as the round, so that none waits for several stores of the round before.
 enum { hal_levels = 64 };
 // Which threads have returned. Mostly those at the end of a row have: `lasts` says where each row ends, and loops stop
 // there. Only where others have, too, each thread is asked. (That loop is kept from becoming one of vectors, whose
@@ -84,36 +85,26 @@ static HAL_INLINE bool hal_leave(const unsigned char *left, short *lasts, int th
   short hal_lasts[returns ? hal_threads_at_most : 1];                                               \
   if (returns) hal_begin(hal_left, hal_lasts, hal_threads, hal_size_x)
 // A block has a row at least, and these loops begin without a question: the compiler sees early where it is one.
-#define HAL_ROWS(span)                                                                              \
-  {                                                                                                 \
-    const hal_span hal_here = span;                                                                 \
-    int hal_z = 0, hal_row = 0, hal_i0 = 0;                                                         \
-    do {                                                                                            \
-      int hal_y = 0;                                                                                \
-      do {
-#define HAL_ROW(returns)                                                                            \
-  for (int hal_index = hal_first + hal_here.first,                                                  \
-           hal_end = hal_first + (returns ? hal_least(hal_here.last, hal_lasts[hal_row]) : hal_here.last); \
-       hal_index < hal_end; hal_index++) {                                                          \
-    const int hal_x = hal_index - hal_first;                                                        \
-    const int hal_i = hal_i0 + hal_x;                                                               \
-    if (returns && hal_has_gaps) {                                                                  \
-      if (hal_left[hal_i]) continue;                                                                \
-      __asm__ volatile("");                                                                         \
-    }                                                                                               \
-    auto hal_thread = hal_outer;                                                                    \
-    hal_thread.hal_index = {(unsigned int)hal_x, (unsigned int)hal_y, (unsigned int)hal_z};         \
-    hal_enter(hal_thread);
-#define HAL_REGION_BEGIN(returns, span) HAL_ROWS(span) HAL_NOT_UNROLLED HAL_ROW(returns)
-// In a loop that halves its counter. A round of four threads or fewer is written out: a vector of values that were
-// stored one by one must wait until they are all in the cache. (clang does so by itself, and takes the number for all
-// rounds: twice as much to compile.)
-#ifdef __clang__
-#define HAL_FEW_UNROLLED
-#else
-#define HAL_FEW_UNROLLED _Pragma("GCC unroll 4")
-#endif
-#define HAL_LEVEL_BEGIN(returns, span) HAL_ROWS(span) HAL_FEW_UNROLLED HAL_ROW(returns)
+#define HAL_REGION_BEGIN(returns, span)                                                                          \
+  {                                                                                                              \
+    const hal_span hal_here = span;                                                                              \
+    int hal_z = 0, hal_row = 0, hal_i0 = 0;                                                                      \
+    do {                                                                                                         \
+      int hal_y = 0;                                                                                             \
+      do {                                                                                                       \
+        HAL_NOT_UNROLLED                                                                                         \
+        for (int hal_index = hal_first + hal_here.first,                                                         \
+                 hal_end = hal_first + (returns ? hal_least(hal_here.last, hal_lasts[hal_row]) : hal_here.last); \
+             hal_index < hal_end; hal_index++) {                                                                 \
+          const int hal_x = hal_index - hal_first;                                                               \
+          const int hal_i = hal_i0 + hal_x;                                                                      \
+          if (returns && hal_has_gaps) {                                                                         \
+            if (hal_left[hal_i]) continue;                                                                       \
+            __asm__ volatile("");                                                                                \
+          }                                                                                                      \
+          auto hal_thread = hal_outer;                                                                           \
+          hal_thread.hal_index = {(unsigned int)hal_x, (unsigned int)hal_y, (unsigned int)hal_z};                \
+          hal_enter(hal_thread);
 #define HAL_REGION_END                                                                              \
         }                                                                                           \
         hal_row++;                                                                                  \
