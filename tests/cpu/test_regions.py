@@ -166,7 +166,10 @@ def test_other_conditions_narrow_nothing(condition):
 
 def test_threads_are_counted_in_the_grid_where_a_kernel_asks_for_that():
     def counts_in_grid(body):
-        return "HAL_BLOCK_BEGIN(0, 1, 1)" in text_of(f"const int t = threadIdx.x; {body}")
+        text = text_of(f"const int t = threadIdx.x; {body}")
+        counts = "HAL_BLOCK_BEGIN(0, 1, 1)" in text
+        assert f"HAL_KERNEL(kernel, hal_by_itself, {1 if counts else 2}," in text
+        return counts
 
     assert not counts_in_grid("p[blockIdx.x * n + t] = blockDim.x; __syncthreads();")
     assert counts_in_grid("const int i = blockIdx.x * 8 + t; p[i] = n; __syncthreads();")
@@ -241,6 +244,34 @@ def test_the_last_rounds_of_a_halved_counter_have_constants(loop):
     assert not is_halved(body.replace("t < k", "t < n"))
     assert not is_halved(body.replace("if", "p[t] = 1; if"))  # of all threads
     assert not is_halved(f"{body} if (n == 3) break;")
+
+
+@pytest.mark.parametrize("kind", ["unsigned", "unsigned int", "uint32_t"])
+def test_an_unsigned_counter_that_is_an_index_alone_cannot_wrap(lab, kind):
+    def is_wide(use):
+        loop = f"for ({kind} i = threadIdx.x; i < n; i += blockDim.x) {{ {use} }}"
+        return "const size_t i =" in text_of(f"__syncthreads(); {loop}")
+
+    assert is_wide("p[i] += p[i] / 2;")
+    assert not is_wide("p[i] = i;")
+    assert not is_wide("p[i] = p[i - n];")
+    source = f"""
+__global__ void kernel(const int *p, int *out, unsigned n) {{
+  __shared__ int s[1024];
+  int sum = 0;
+  for ({kind} i = threadIdx.x; i < n; i += blockDim.x) sum += p[i];
+  s[threadIdx.x] = sum;
+  __syncthreads();
+  out[threadIdx.x] = s[threadIdx.x];
+}}
+"""
+    kernel = lab.function(source)
+    numbers = np.arange(1000)
+    p, out = lab.array(numbers, "i4"), lab.array(np.zeros(128), "i4")
+    for block, length in ((1, 9), (32, 1000), (100, 999), (128, 1000)):
+        lab.run(kernel, 1, block, p, out, np.uint32(length))
+        own = [numbers[first:length:block].sum() for first in range(block)]
+        assert out[:block].tolist() == own
 
 
 def test_rounds_of_a_halved_counter_are_written_out_as_they_would_run():

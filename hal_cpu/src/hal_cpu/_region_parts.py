@@ -60,6 +60,7 @@ class Rounds:
     last: int  # behind the loop
     is_index: bool  # A is the thread's index in x
     is_short: bool  # so that several rounds may be made at once
+    type: str  # of the counter in the body; it holds all that the counter's own type does
 
     def limit(self) -> Limit:
         """Return which threads take part in a round, where the first index is theirs."""
@@ -72,7 +73,7 @@ class Rounds:
         start, end, step = (f"({without_comments(each)})" for each in self.texts)
         # The last thread that takes part is not to go beyond what the counter's type holds.
         ends = f"if (!({step} > 0 && {end} - hal_round > {step})) break;"
-        counter = f"const {kind} {name} = {start} + hal_round;"
+        counter = f"const {self.type} {name} = ({self.type}){start} + hal_round;"
         condition = f"if (hal_is_whole<{kind}>({end}) || {name} < {end})"
         begin = f"for ({kind} hal_round = 0; hal_round < {end}; hal_round += {step}) {{"
         return begin, f"{counter} {condition}", f"{ends} }}"
@@ -87,7 +88,8 @@ class Rounds:
         return (
             f"if (hal_goes_on<{kind}>({end}, hal_round, {step}, hal_size_x)) {{ {head}"
             f" for (int hal_more = 0; hal_more < hal_rounds; hal_more++)"
-            f" {{ const {kind} {name} = {start} + (hal_round + hal_more * ({kind}){step});"
+            f" {{ const {self.type} {name} ="
+            f" ({self.type}){start} + (hal_round + hal_more * ({kind}){step});"
             f" {{ {body} }} }} {foot} HAL_REGION_END"
             f" hal_round += (hal_rounds - 1) * {step}; }} else {{"
         )

@@ -29,6 +29,8 @@ WIDE: Final = frozenset(
     ]
 )
 """Types of whole numbers, any of which has a sum of its own."""
+UNSIGNED: Final = frozenset({"unsigned", "unsigned int", "uint", "uint32_t"})
+"""Those of 32 bits and no sign."""
 BUILT_IN: Final = frozenset(
     _WORD.findall("blockIdx blockDim gridDim min max sizeof const true false")
 )

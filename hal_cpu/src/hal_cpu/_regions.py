@@ -27,6 +27,7 @@ from hal_cpu._region_tokens import (
     CONTROL,
     NOT_TAKEN,
     TYPES,
+    UNSIGNED,
     WIDE,
     DiffersError,
     Edit,
@@ -52,10 +53,11 @@ def split(
     users: frozenset[str],
     source: str,
     threads: int,
-) -> list[Edit] | None:
+) -> tuple[list[Edit], bool] | None:
     """Return the edits that make a kernel run its block by itself, or None.
 
-    None too for a kernel without barriers that would not be faster.
+    And whether its loops over threads count the index in the grid. None too for a kernel
+    without barriers that would not be faster.
 
     Parameters
     ----------
@@ -76,7 +78,8 @@ def split(
     differing: set[str] = set()
     while True:
         try:
-            return _Splitter(merged, parameters, macros, users, source, threads, differing).edits()
+            walk = _Splitter(merged, parameters, macros, users, source, threads, differing)
+            return walk.edits(), walk.counts_in_grid()
         except own(DiffersError) as error:
             differing.add(str(error))
         except own(RefusedError, IndexError):
@@ -402,7 +405,15 @@ class _Splitter(Names):
         body = set(self.texts[close:end])
         is_short = len(parts) == 1 and end - close <= _SHORT and body.isdisjoint(CONTROL)
         expressions = texts[0], texts[1], texts[2]
-        rounds = Rounds(counter, expressions, index, close + 1, end, is_index, is_short)
+        # As an index alone, so that it may be wide: GCC makes no vectors of elements whose index,
+        # for all that it knows, wraps round.
+        is_subscript = all(
+            self.texts[place - 1] == "[" and self.texts[place + 1] == "]"
+            for place in range(close, end)
+            if self.texts[place] == name
+        )
+        kind = "size_t" if is_subscript and counter.type in UNSIGNED else counter.type
+        rounds = Rounds(counter, expressions, index, close + 1, end, is_index, is_short, kind)
         limit = rounds.limit() if is_index else None
         for place, declared in parts:
             self._close(place)
