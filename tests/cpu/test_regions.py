@@ -168,7 +168,7 @@ def test_threads_are_counted_in_the_grid_where_a_kernel_asks_for_that():
     def counts_in_grid(body):
         text = text_of(f"const int t = threadIdx.x; {body}")
         counts = "HAL_BLOCK_BEGIN(0, 1, 1)" in text
-        assert f"HAL_KERNEL(kernel, hal_by_itself, {1 if counts else 2}," in text
+        assert f"HAL_KERNEL(kernel, hal_by_itself, {int(counts)}," in text
         return counts
 
     assert not counts_in_grid("p[blockIdx.x * n + t] = blockDim.x; __syncthreads();")
@@ -316,6 +316,10 @@ def test_rows_are_counted_whether_or_not_a_kernel_asks_which(lab):
     source = """
 __device__ int row() { return threadIdx.y + 3 * threadIdx.z; }
 __global__ void count(int *p) { __syncthreads(); atomicAdd(p + threadIdx.x, 1); }
+__global__ void plane(int *p) {
+  __syncthreads();
+  atomicAdd(p + threadIdx.x + 8 * threadIdx.y, 1);
+}
 __global__ void tell(int *p) { __syncthreads(); p[threadIdx.x + 8 * row()] = row(); }
 """
     module = lab.load(lab.image(source))
@@ -324,6 +328,9 @@ __global__ void tell(int *p) { __syncthreads(); p[threadIdx.x + 8 * row()] = row
     assert p.tolist() == [6] * 8 + [0] * 40
     lab.run(lab.device.get_function(module, "tell"), 1, (8, 3, 2), p)
     assert p.tolist() == [row for row in range(6) for _ in range(8)]
+    p[:] = 0
+    lab.run(lab.device.get_function(module, "plane"), 1, (8, 3, 2), p)
+    assert p.tolist() == [2] * 24 + [0] * 24
 
 
 @pytest.mark.parametrize("loop", [HALVED["for"], HALVED["while"]])

@@ -220,7 +220,7 @@ def rewrite(request: CompileRequest, foreign: str, features: str, *, loops: bool
         way = "hal_each" if body.isdisjoint(with_barriers) else "hal_side_by_side"
         if way == "hal_each" and body & {"for", "while"} and body & _VECTORS:
             way = "hal_each_with_vectors"
-        flat = int(_region_text.is_flat(text.kernels[entry.name].tokens))
+        axes = _region_text.axes_of(text.kernels[entry.name].tokens)
         if loops and not foreign and body & with_barriers <= {"__syncthreads"}:
             regions = _regions.split(
                 text.kernels[entry.name].tokens,
@@ -233,14 +233,14 @@ def rewrite(request: CompileRequest, foreign: str, features: str, *, loops: bool
             if regions is not None:
                 way = "hal_by_itself"
                 edits += regions[0]
-                flat *= 1 if regions[1] else 2
+                axes *= axes > 1 or regions[1]
         alone = sum(
             1 << number
             for number, (kind, _) in enumerate(entry.parameters[:64])
             if _RESTRICT.search(kind)
         )
         bounds = entry.launch_bounds or "hal_threads_at_most"
-        export = f"HAL_KERNEL({entry.name}, {way}, {flat}, {alone:#x}ull, {flags}, ({bounds}))"
+        export = f"HAL_KERNEL({entry.name}, {way}, {axes}, {alone:#x}ull, {flags}, ({bounds}))"
         export = f"{_assertions(entry)}\n{export}"
         edits.append(_Edit(entry.body_end, entry.body_end, export))
     return "".join(

@@ -10,14 +10,15 @@ from hal_cpu._region_parts import Levels, Region, Variable
 from hal_cpu._region_tokens import Edit, RefusedError, without_comments
 
 
-def is_flat(tokens: Sequence[Token]) -> bool:
-    """Return whether a body that was split asks for no thread's index but that in x."""
+def axes_of(tokens: Sequence[Token]) -> int:
+    """Return how many of x, y and z a body that was split asks for a thread's index in."""
     texts = [token.text for token in tokens]
-    return all(
-        texts[index + 1 : index + 3] == [".", "x"]
+    asked = {
+        "".join(texts[index + 1 : index + 3])
         for index, text in enumerate(texts)
         if text == "threadIdx"
-    )
+    }
+    return 1 if asked <= {".x"} else 2 if asked <= {".x", ".y"} else 3
 
 
 class Writer:
@@ -72,7 +73,7 @@ class Writer:
         returns = any("return" in words for words in used)
         copies = " ".join(f"hal_kept_{name}[hal_i] = {name};" for name in sorted(self._changed))
         copies = copies and f"for (int hal_i = 0; hal_i < hal_threads; hal_i++) {{ {copies} }}"
-        about = f"{int(returns)}, {int(is_flat(self._tokens))}, {int(self._counts_in_grid)}"
+        about = f"{int(returns)}, {int(axes_of(self._tokens) == 1)}, {int(self._counts_in_grid)}"
         yield Edit(start, start, f"HAL_BLOCK_BEGIN({about});{storage} {copies}")
         before: list[tuple[tuple[str, ...], int, int]] = []
         declared = set(self._changed)

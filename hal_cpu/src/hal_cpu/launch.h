@@ -38,20 +38,20 @@ template <class T> struct hal_restrict<T *, true> { typedef T *__restrict type; 
 
 enum { hal_few = 0x7fffffff - 1024 };  // threads in a direction that can be counted with an int
 enum { hal_each, hal_each_with_vectors, hal_side_by_side, hal_by_itself };
-template <int way, int flat, unsigned long long alone, auto F> struct hal_kernel_of;
+template <int way, int axes, unsigned long long alone, auto F> struct hal_kernel_of;
 
 // `way`: threads run one by one (with loops over vectors of their own or without), side by side, or the kernel runs its
-// block by itself. `flat`: it asks for no thread's index but that in x, so that a block has one row, or is as rare as a
-// huge grid: no loops over rows; 2: nor for that in the grid. `alone`: a bit for each of the first 64 parameters that is
-// marked `__restrict__`.
-template <int way, int flat, unsigned long long alone, bool tell, class... A,
+// block by itself. `axes`: it asks for a thread's index in x, in x and y, or in all (0: in x, and not in the grid). In the
+// others a block has one thread, or is as rare as a huge grid: no loops over them. `alone`: a bit for each of the first
+// 64 parameters that is marked `__restrict__`.
+template <int way, int axes, unsigned long long alone, bool tell, class... A,
           void (*F)(const hal_thread_of<tell> &, A...)>
-struct hal_kernel_of<way, flat, alone, F> {
+struct hal_kernel_of<way, axes, alone, F> {
   static constexpr hal_layout<A...> hal_parameters_of = {};
   static constexpr unsigned int hal_count = sizeof...(A), hal_bytes = hal_parameters_of.offset[sizeof...(A)];
   static constexpr const unsigned int *hal_sizes = hal_parameters_of.size, *hal_offsets = hal_parameters_of.offset;
   typedef typename hal_make_indices<sizeof...(A)>::type indices;
-  static constexpr bool in_a_row = flat && !tell && way == hal_by_itself;
+  static constexpr int looped = tell || way != hal_by_itself ? 3 : axes;
 
   struct frame {
     const hal_launch *launch;
@@ -88,9 +88,9 @@ struct hal_kernel_of<way, flat, alone, F> {
     if (block.x * size.x > hal_few) __builtin_unreachable();
     return block.x * size.x;
   }
-  static HAL_INLINE dim3 size_of(const hal_launch *launch, bool is_row) {
+  static HAL_INLINE dim3 size_of(const hal_launch *launch, int looped) {
     const unsigned int *b = launch->block;
-    const dim3 size{b[0], is_row ? 1 : b[1], is_row ? 1 : b[2]};
+    const dim3 size{b[0], looped < 2 ? 1 : b[1], looped < 3 ? 1 : b[2]};
     if (size.x - 1 >= 1024 || size.y - 1 >= 1024 || size.z - 1 >= 1024) __builtin_unreachable();
     return size;
   }
@@ -115,7 +115,7 @@ struct hal_kernel_of<way, flat, alone, F> {
       const hal_launch *launch, hal_worker *worker, unsigned long long first, unsigned long long last,               \
       typename hal_restrict<A, (I < 64 && (alone >> I % 64 & 1))>::type... arguments) {                              \
     const unsigned int *g = launch->grid;                                                                            \
-    const dim3 size = size_of(launch, small && in_a_row), grid{g[0], g[1], g[2]};                                    \
+    const dim3 size = size_of(launch, small ? looped : 3), grid{g[0], g[1], g[2]};                                      \
     uint3 block = block_at(first, grid);                                                                             \
     for (unsigned long long i = first; i < last; i++, block = behind(block, grid)) {                                 \
       const unsigned int start = start_of<small>(block, size);                                                       \
@@ -150,7 +150,7 @@ struct hal_kernel_of<way, flat, alone, F> {
   static HAL_INLINE void run(bool is_small, const hal_launch *launch, hal_worker *worker, unsigned long long first,
                              unsigned long long last, hal_indices<I...>) {
     constexpr auto fast = way == hal_each_with_vectors ? of<I...>::fast_with_vectors
-                          : flat == 2                  ? of<I...>::fast_from_zero
+                          : axes == 0                  ? of<I...>::fast_from_zero
                                                        : of<I...>::fast;
     if (is_small)
       fast(launch, worker, first, last, argument<A>(launch, hal_parameters_of.offset[I])...);
@@ -170,7 +170,7 @@ struct hal_kernel_of<way, flat, alone, F> {
       }
     } else {
       const bool is_small = g[0] * (unsigned long long)b[0] <= hal_few && g[1] * (unsigned long long)b[1] <= hal_few &&
-                            (!in_a_row || b[1] * b[2] == 1);
+                            (looped > 1 || b[1] == 1) && (looped > 2 || b[2] == 1);
       run(is_small, launch, worker, first, last, indices());
     }
   }
@@ -183,16 +183,16 @@ constexpr unsigned int hal_bounded(long long threads) {
   return threads > 0 && threads < hal_threads_at_most ? (unsigned int)threads : hal_threads_at_most;
 }
 
-#define HAL_KERNEL(name, way, flat, alone, flags, bounds)                                        \
+#define HAL_KERNEL(name, way, axes, alone, flags, bounds)                                        \
   extern "C++" {                                                                                   \
   extern "C" {                                                                                     \
   extern const hal_kernel hal_kernel_##name;                                                       \
   HAL_EXPORT const hal_kernel hal_kernel_##name = {                                                \
-      HAL_IMAGE_ABI, flags, #name, hal_kernel_of<way, flat, alone, name>::hal_run,                  \
+      HAL_IMAGE_ABI, flags, #name, hal_kernel_of<way, axes, alone, name>::hal_run,                  \
       hal_bounded((long long)bounds), 0,                                                           \
-      hal_kernel_of<way, flat, alone, name>::hal_bytes,                                             \
-      hal_kernel_of<way, flat, alone, name>::hal_count,                                             \
-      hal_kernel_of<way, flat, alone, name>::hal_sizes,                                             \
-      hal_kernel_of<way, flat, alone, name>::hal_offsets};                                          \
+      hal_kernel_of<way, axes, alone, name>::hal_bytes,                                             \
+      hal_kernel_of<way, axes, alone, name>::hal_count,                                             \
+      hal_kernel_of<way, axes, alone, name>::hal_sizes,                                             \
+      hal_kernel_of<way, axes, alone, name>::hal_offsets};                                          \
   }                                                                                                \
   }
