@@ -103,11 +103,17 @@ def test_an_undefined_function(lab):
 OBJECTS = """
 struct Shape { virtual int sides() const = 0; virtual ~Shape() {} };
 struct Square : Shape { int sides() const override { return 4; } };
+struct Triangle : Shape { int sides() const override { return 3; } };
+__device__ __noinline__ int sides_of(const Shape &shape) { return shape.sides(); }
 """
 LINKED = {
     "mathematics": ("", 'printf(""); p[0] = 3 + (int)powf(p[0] - 3, 0.0f);', 1),
     "wide numbers": ("", "__int128 n = p[0] * 4; p[0] = n / p[0];", 1),
-    "a virtual function": (OBJECTS, "Square s; const Shape &shape = s; p[0] = shape.sides();", 2),
+    "a virtual function": (
+        OBJECTS,
+        "Square s; Triangle t; p[0] = sides_of(t) + sides_of(s) - p[0];",
+        2,
+    ),
     "a global object": (
         "struct Number { int n; Number() : n(4) {} ~Number() { n = 0; } } number;",
         "p[0] = number.n;",
@@ -119,6 +125,9 @@ LINKED = {
 @pytest.mark.parametrize("case", LINKED.values(), ids=LINKED)
 def test_the_cpp_library_is_linked_where_it_is_needed(lab, monkeypatch, tmp_path, case):
     outside, body, runs = case
+    family = _toolchain.find_compiler().family
+    if family == "zig" and outside == OBJECTS:
+        pytest.skip("zig links no C++ library, which has what is called for a pure function")
     monkeypatch.setenv("HAL_CACHE_DIR", str(tmp_path))
     run = mock.Mock(wraps=_toolchain.run_compiler)
     monkeypatch.setattr(_toolchain, "run_compiler", run)
@@ -126,7 +135,7 @@ def test_the_cpp_library_is_linked_where_it_is_needed(lab, monkeypatch, tmp_path
     p = lab.array([3], "i4")
     lab.run(kernel, 1, 1, p)
     assert p.tolist() == [4]
-    if _toolchain.find_compiler().family == "gcc":
+    if family == "gcc":
         assert run.call_count == runs
 
 
