@@ -272,8 +272,9 @@ def test_a_value_is_told_though_its_semaphore_was_dropped_s1(device, request, is
     first = hal.create_semaphore(shareable=True)
     second = device.open(first.share())
     if is_followed:
+        following = request.getfixturevalue("following")
         first.signal(1)
-        request.getfixturevalue("following")(second)
+        following(second)
     device.queue.barrier(signal=second.at(2)).wait(LIMIT)
     del second
     gc.collect()
