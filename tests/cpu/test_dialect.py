@@ -5,7 +5,10 @@ import ctypes
 import numpy as np
 import pytest
 
+from hal._programs.scanner import scan
 from hal.errors import CompilationError
+from hal.native import CompileRequest
+from hal_cpu import _dialect
 
 
 def test_functions_between_kernels_know_their_thread(lab):
@@ -295,3 +298,57 @@ def test_a_fault_ends_the_process(python, body, signal, text):
     assert result.returncode == -signal
     assert text in result.stderr
     assert "<string>" in result.stderr, "faulthandler shows where Python is"
+
+
+def test_a_rounding_of_its_own_is_never_one_with_a_sum(lab):
+    """What is multiplied out by `__fmul_rn` is rounded before it is added."""
+    kernel = lab.function("""
+__global__ void kernel(float x, double y, float *f, double *d) {
+  f[0] = __fadd_rn(__fmul_rn(x, x), -1.0f);
+  d[0] = __dadd_rn(__dmul_rn(y, y), -1.0);
+}
+""")
+    f, d = lab.array(np.zeros(1), "f4"), lab.array(np.zeros(1), "f8")
+    x, y = np.float32(1 + 2**-12), np.float64(1 + 2**-30)
+    lab.run(kernel, 1, 1, x, y, f, d)
+    assert f[0] == x * x - np.float32(1)
+    assert d[0] == y * y - 1
+
+
+def test_dot_products_of_bytes(lab):
+    kernel = lab.function("""
+__global__ void kernel(int *p, unsigned *q) {
+  p[0] = __dp4a(0x01ff7f80, 0x02038081, 5);
+  q[0] = __dp4a(0x01ff7f80u, 0x02038081u, 5u);
+}
+""")
+    p, q = lab.array(np.zeros(1), "i4"), lab.array(np.zeros(1), "u4")
+    lab.run(kernel, 1, 1, p, q)
+    assert p[0] == 5 + 2 - 3 - 127 * 128 + 128 * 127
+    assert q[0] == 5 + 2 + 255 * 3 + 127 * 128 + 128 * 129
+
+
+@pytest.mark.parametrize(
+    ("text", "headers"),
+    [
+        ("p[0] = sqrtf(2);", ()),
+        ("p[0] = __activemask();", ("warp.h",)),
+        ("p[0] = warpSize + make_long2(1, 2).x;", ("warp.h", "intrinsics.h")),
+        ("p[0] = __float2int_rn(p[0]);", ("intrinsics.h",)),
+    ],
+)
+def test_headers_that_few_kernels_need_are_read_by_those_alone(text, headers):
+    source = f"__global__ void kernel(int *p) {{ {text} }}"
+    request = CompileRequest(source, "user.cpp", scan(source, filename="user.cpp"), "")
+    text = _dialect.rewrite(request, "", "")
+    assert [name for name in ("warp.h", "intrinsics.h") if f"hal_cpu/{name}" in text] == [*headers]
+
+
+def test_a_name_that_is_pasted_together_finds_its_header(lab):
+    kernel = lab.function("""
+#define ROUND(how) __float2int_##how(1.5f)
+__global__ void kernel(int *p) { p[0] = ROUND(rn); p[1] = ROUND(rz); }
+""")
+    p = lab.array(np.zeros(2), "i4")
+    lab.run(kernel, 1, 1, p)
+    assert p.tolist() == [2, 1]

@@ -294,6 +294,27 @@ def test_shared_memory_of_a_loop_is_not_on_the_stack():
         assert text_of(body).count("used)) __shared__") == twins
 
 
+def test_constant_parameters_are_the_same_for_all_threads(lab):
+    """Also where a function of the source takes one, which then cannot change it."""
+    source = """
+typedef const int Length;
+__device__ int twice(const int &n, int x) { return n + x; }
+__global__ void kernel(const int n, int *const __restrict__ p, Length m) {
+  for (int i = threadIdx.x; i < m; i += blockDim.x) p[i] += twice(n, p[i]) + twice(m, i);
+  __syncthreads();
+  if (threadIdx.x == 0) p[0] = twice(n, p[m - 1]);
+}
+"""
+    text = rewritten(source)
+    assert "HAL_KERNEL(kernel, hal_by_itself," in text
+    assert "hal_kept_n" not in text
+    p = lab.array(np.arange(100), "i4")
+    lab.run(lab.function(source), 1, 32, np.int32(7), p, np.int32(100))
+    expected = 2 * np.arange(100) + 7 + 100 + np.arange(100)
+    expected[0] = 7 + expected[99]
+    assert p.tolist() == expected.tolist()
+
+
 def test_small_blocks_run_no_loop_in_step():
     source = f"__global__ void __launch_bounds__(8) kernel(int *p, int n) {{ {IN_STEP['a sum']} }}"
     assert "HAL_KERNEL(kernel, hal_each," in rewritten(source)

@@ -14,10 +14,12 @@ compiler's messages need no translation but for the name of the file.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from importlib import resources
 from typing import Final
 
 from hal.cpp_tokens import Token, tokenize
@@ -30,7 +32,7 @@ SOURCE: Final = "hal_user_source.cpp"
 PRELUDE: Final = "hal_cpu/kernel.h"
 """The first include: in a folder of its own, so that it hides no file of the user's."""
 
-HEADERS: Final = ("kernel.h", "regions.h", "launch.h", "warp.h", "image.h")
+HEADERS: Final = ("kernel.h", "regions.h", "launch.h", "warp.h", "intrinsics.h", "image.h")
 """The files of that folder."""
 
 MODULES: Final = (
@@ -61,6 +63,12 @@ _WARPS: Final = frozenset(
 _VOTES: Final = frozenset({"__syncthreads_count", "__syncthreads_and", "__syncthreads_or"})
 _BARRIERS: Final = frozenset({"__syncthreads"}) | _VOTES | _WARPS
 _THREAD: Final = frozenset({"threadIdx", "blockIdx", "blockDim", "gridDim"}) | _BARRIERS
+# A declaration in intrinsics.h, up to its name.
+_INTRINSIC: Final = re.compile(
+    r'^(?:static HAL_INLINE [\w ]+ |extern "C" [\w ]+ |typedef \w+ |'
+    r"#define (?!HAL_)|HAL_\w+\()(\w+)",
+    re.MULTILINE,
+)
 _VECTORS: Final = frozenset(
     _WORD.findall(
         """int2 int4 uint2 uint4 float2 float4 double2 double4 half2 __half2 nv_bfloat162
@@ -224,7 +232,7 @@ def rewrite(request: CompileRequest, foreign: str, features: str, *, loops: bool
         if loops and not foreign and body & with_barriers <= {"__syncthreads"}:
             regions = _regions.split(
                 text.kernels[entry.name].tokens,
-                [name for _, name in entry.parameters],
+                entry.parameters,
                 known_macros,
                 users,
                 request.source,
@@ -248,6 +256,7 @@ def rewrite(request: CompileRequest, foreign: str, features: str, *, loops: bool
             f'#define HAL_COMPILED_FILE "{SOURCE}"\n',
             f"#define HAL_USER_FILE {quote(request.filename)}\n",
             f'#include "{PRELUDE}"\n',
+            *_headers(request, words),
             f'extern "C" {export_of_all} const char hal_image_features[] = "{features}";\n',
             '#line 1 "hal_prelude"\n',
             *_apply(request.prelude, prelude.edits),
@@ -260,6 +269,29 @@ def rewrite(request: CompileRequest, foreign: str, features: str, *, loops: bool
             "\n",
         ]
     )
+
+
+def _headers(request: CompileRequest, words: set[str]) -> Iterator[str]:
+    """Yield the lines for the headers that few sources need: reading them takes time.
+
+    A name that is pasted together is not among the words, nor is one in an included file's macro.
+    """
+    is_hidden = request.has_includes or "##" in f"{request.source}{definitions(request)}"
+    for name, names in (("warp.h", _WARPS | {"warpSize"}), ("intrinsics.h", intrinsics())):
+        if is_hidden or not words.isdisjoint(names):
+            yield f'#include "hal_cpu/{name}"\n'
+
+
+@functools.cache
+def intrinsics() -> frozenset[str]:
+    """Return the names that intrinsics.h declares."""
+    names: set[str] = set()
+    text = (resources.files("hal_cpu") / "intrinsics.h").read_text("utf-8")
+    for match in _INTRINSIC.finditer(text):
+        vectors = [f"{match[1]}{size}" for size in "1234"]
+        is_vector = match[0].startswith("HAL_VECTORS")
+        names |= {*vectors, *(f"make_{each}" for each in vectors)} if is_vector else {match[1]}
+    return frozenset(names)
 
 
 def _assertions(entry: EntryPoint) -> str:

@@ -20,6 +20,9 @@ from hal_cpu._region_tokens import (
     without_comments,
 )
 
+# Applies to what is declared itself, not to what it points to.
+_CONST = re.compile(r"(?:\A|\*)[^*\[(]*\bconst\b[^*\[(]*\Z")
+
 
 class Names(Words):
     """A kernel's body, and what is known of its names so far."""
@@ -27,15 +30,17 @@ class Names(Words):
     def __init__(
         self,
         tokens: list[Token],
-        parameters: Sequence[str],
+        parameters: Sequence[tuple[str, str]],
         macros: Mapping[str, Sequence[Token] | None],
         users: frozenset[str],
         source: str,
     ) -> None:
         super().__init__(tokens, macros, users)
         self._source = source
-        self._names: set[str] = set(parameters)  # all that were declared between regions
-        self._uniform = {name for name in parameters if not self.is_changed(name)}
+        self._names = {name for _, name in parameters}  # all that were declared between regions
+        self._uniform = {
+            name for kind, name in parameters if _CONST.search(kind) or not self.is_changed(name)
+        }
         self._moving: set[str] = set()  # what changes for all threads at once
         self._again: dict[str, bool] = {}  # what each region computes from the thread's index
         self._indices: dict[str, str] = {}  # the types of variables for the thread's index in x

@@ -108,7 +108,7 @@ class Writer:
     def _kept(self, used: Sequence[set[str]]) -> dict[str, Variable]:
         """Return the variables that each thread has and more than one region uses."""
         kept = {
-            name: Variable(name, f"__typeof__({name})", dimensions="", is_const=False)
+            name: Variable(name, f"hal_plain<__typeof__({name})>::type", "", is_const=False)
             for name in sorted(self._changed)
         }
         for number, region in enumerate(self._regions):

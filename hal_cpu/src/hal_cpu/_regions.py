@@ -48,7 +48,7 @@ _CALLED: Final = re.compile(
 
 def split(
     tokens: Sequence[Token],
-    parameters: Sequence[str],
+    parameters: Sequence[tuple[str, str]],
     macros: Mapping[str, Sequence[Token] | None],
     users: frozenset[str],
     source: str,
@@ -64,7 +64,7 @@ def split(
     tokens
         Those of the body, braces included.
     parameters
-        The names of the kernel's parameters.
+        The types and names of the kernel's parameters.
     macros
         What each macro stands for; None for one with parameters.
     users
@@ -92,7 +92,7 @@ class _Splitter(Names):
     def __init__(
         self,
         tokens: list[Token],
-        parameters: Sequence[str],
+        parameters: Sequence[tuple[str, str]],
         macros: Mapping[str, Sequence[Token] | None],
         users: frozenset[str],
         source: str,

@@ -19,6 +19,7 @@
 
 // Types
 
+#define NULL nullptr
 typedef __SIZE_TYPE__ size_t;
 typedef __PTRDIFF_TYPE__ ptrdiff_t;
 typedef __INT8_TYPE__ int8_t;
@@ -55,7 +56,6 @@ HAL_VECTORS(longlong, long long, 16, 16)
 HAL_VECTORS(ulonglong, unsigned long long, 16, 16)
 HAL_VECTORS(float, float, 8, 16)
 HAL_VECTORS(double, double, 16, 16)
-#undef HAL_VECTORS
 
 struct dim3 {
   unsigned int x, y, z;
@@ -137,8 +137,6 @@ static HAL_INLINE int hal_count(const hal_thread_of<tell> &thread, const hal_pla
 #define __align__(n) __attribute__((aligned(n)))
 #define __restrict__ __restrict
 #define __grid_constant__
-
-#include "warp.h"
 
 // Dynamic shared memory. `extern __shared__ type name[]...;` declares the type, and is followed in
 // a function, or preceded where functions see it from outside, by the pointer.
@@ -256,8 +254,6 @@ static HAL_INLINE double rsqrt(double x) { return 1.0 / sqrt(x); }
 static HAL_INLINE float rsqrt(float x) { return 1.0f / sqrtf(x); }
 static HAL_INLINE float exp10f(float x) { return powf(10.0f, x); }
 static HAL_INLINE double exp10(double x) { return pow(10.0, x); }
-static HAL_INLINE float sinpif(float x) { return sinf(x * 3.14159265358979323846f); }
-static HAL_INLINE float cospif(float x) { return cosf(x * 3.14159265358979323846f); }
 static HAL_INLINE float normcdff(float x) { return 0.5f * erfcf(x * -0.70710678118654752440f); }
 static HAL_INLINE float __saturatef(float x) { return fminf(fmaxf(x, 0.0f), 1.0f); }
 static HAL_INLINE float __fdividef(float x, float y) { return x / y; }

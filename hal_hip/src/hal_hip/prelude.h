@@ -20,6 +20,9 @@ typedef __UINT64_TYPE__ uint64_t;
 typedef unsigned short ushort;
 typedef unsigned int uint;
 typedef unsigned long ulong;
+#if !defined(NULL)
+#define NULL nullptr
+#endif
 #if !defined(INFINITY)
 #define INFINITY (__int_as_float(0x7f800000))
 #define NAN (__int_as_float(0x7fffffff))
@@ -32,6 +35,16 @@ typedef decltype(sizeof(0)) uintptr_t;
 #define __HIPCC__ 1
 #endif
 #define __trap() __builtin_trap()
+/* CUDA's accesses that say what caches are to do. */
+#define __ldca(address) (*(address))
+#define __ldcg(address) (*(address))
+#define __ldcs(address) (*(address))
+#define __ldcv(address) (*(address))
+#define __ldlu(address) (*(address))
+#define __stcg(address, value) ((void)(*(address) = (value)))
+#define __stcs(address, value) ((void)(*(address) = (value)))
+#define __stwb(address, value) ((void)(*(address) = (value)))
+#define __stwt(address, value) ((void)(*(address) = (value)))
 #if !defined(assert)
 #if defined(NDEBUG)
 #define assert(condition) ((void)0)

@@ -7,9 +7,10 @@ from typing import Final
 # Each has a float version, with an `f` behind its name.
 _MATHEMATICS: Final = """
     acos acosh asin asinh atan atan2 atanh cbrt ceil copysign cos cosh cospi erf erfc exp exp10 exp2
-    expm1 fabs fdim floor fma fmax fmin fmod frexp hypot ldexp lgamma llrint log log10 log1p log2
-    lrint modf nearbyint nextafter normcdf pow remainder rint round rsqrt sin sincos sinh sinpi sqrt
-    tan tanh tgamma trunc
+    expm1 fabs fdim floor fma fmax fmin fmod frexp hypot ilogb j0 j1 jn ldexp lgamma llrint llround
+    log log10 log1p log2 logb lrint lround modf nearbyint nextafter norm3d norm4d normcdf pow rcbrt
+    remainder remquo rhypot rint rnorm3d rnorm4d round rsqrt scalbln scalbn sin sincos sincospi sinh
+    sinpi sqrt tan tanh tgamma trunc y0 y1 yn
 """
 _OTHERS: Final = """
     abs llabs min max isnan isinf isfinite signbit __clz __clzll __ffs __ffsll __popc __popcll
@@ -20,6 +21,20 @@ _OTHERS: Final = """
     __threadfence_block __threadfence_system __trap
     atomicAdd atomicSub atomicExch atomicCAS atomicMin atomicMax atomicInc atomicDec atomicAnd
     atomicOr atomicXor assert clock free main malloc memcpy memset printf
+    __byte_perm __dadd_rn __ddiv_rn __dmul_rn __double2float_rn __double2hiint __double2int_rd
+    __double2int_rn __double2int_ru __double2int_rz __double2ll_rd __double2ll_rn __double2ll_ru
+    __double2ll_rz __double2loint __double2uint_rd __double2uint_rn __double2uint_ru
+    __double2uint_rz __double2ull_rd __double2ull_rn __double2ull_ru __double2ull_rz __dp4a
+    __drcp_rn __dsqrt_rn __dsub_rn __fadd_rn __fdiv_rn __float2int_rd __float2int_rn __float2int_ru
+    __float2int_rz __float2ll_rd __float2ll_rn __float2ll_ru __float2ll_rz __float2uint_rd
+    __float2uint_rn __float2uint_ru __float2uint_rz __float2ull_rd __float2ull_rn __float2ull_ru
+    __float2ull_rz __fmul_rn __frsqrt_rn __fsub_rn __funnelshift_l __funnelshift_lc __funnelshift_r
+    __funnelshift_rc __hiloint2double __int2double_rn __int2float_rn __ldca __ldcg __ldcs __ldcv
+    __ldlu __ll2double_rn __ll2float_rn __mul64hi __rhadd __sad __sincosf __stcg __stcs __stwb
+    __stwt __uhadd __uint2double_rn __uint2float_rn __ull2double_rn __ull2float_rn __umul64hi
+    __urhadd __usad atomicAdd_system atomicAnd_system atomicCAS_system atomicExch_system
+    atomicMax_system atomicMin_system atomicOr_system atomicSub_system atomicXor_system clock64
+    fdividef labs
 """
 RESERVED: Final = frozenset(
     [*_MATHEMATICS.split(), *(f"{name}f" for name in _MATHEMATICS.split()), *_OTHERS.split()]

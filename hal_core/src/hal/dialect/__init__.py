@@ -48,8 +48,16 @@ _FILES: Final = {
     "cmath",
     "cfloat",
     "climits",
+    "cstdint",
 }
-_SAME: Final = {"math.h": "cmath", "float.h": "cfloat", "limits.h": "climits"}
+_SAME: Final = {
+    "math.h": "cmath",
+    "float.h": "cfloat",
+    "limits.h": "climits",
+    "stdint.h": "cstdint",
+    "stddef.h": "cstdint",
+    "cstddef": "cstdint",
+}
 
 NAMES: Final = FLOAT16 | {GROUPS} | STANDARD | _OTHERS.keys()
 """All names that a source may include on every backend."""
