@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import numpy as np
 
 from hal import bfloat16
-from hal._memory.blocks import Claim
+from hal._memory.blocks import Releasable
 from hal._memory.views import ArrayBase
 from hal.errors import ArgumentTypeError, ExchangeError
 from hal.handlers import own
@@ -104,7 +104,7 @@ _USED: Final = {
 _deleter: Final = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 
 
-class _Claim(Claim):
+class _Claim(Releasable):
     """The owner of a tensor from a capsule; calls its deleter once."""
 
     __slots__ = ("_delete", "_pointer", "taken")

@@ -38,7 +38,7 @@ DIRECT: Final = 3
 FOREIGN: Final = 4
 
 
-class Claim:
+class Releasable:
     """An owner of foreign memory that gives it back when told, not with its last reference.
 
     Without the interpreter lock, a reference that another thread drops may end as late as in the

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 from hal._base import sync
 from hal._engine import contexts, progress
-from hal._memory.blocks import ASYNC, CACHED, DIRECT, FOREIGN, POOLED, BlockLease, Claim, Owner
+from hal._memory.blocks import ASYNC, CACHED, DIRECT, FOREIGN, POOLED, BlockLease, Owner, Releasable
 from hal.errors import HalError
 from hal.handlers import dropped, own
 
@@ -348,7 +348,7 @@ class Reaper:
                 return
             callback, owner.callback = owner.callback, None
             held, owner.owner = owner.owner, None
-            if isinstance(held, Claim):
+            if isinstance(held, Releasable):
                 held.release()
             del held
             if callback is not None:
