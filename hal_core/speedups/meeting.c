@@ -1,9 +1,10 @@
 /* Meeting: the collectives of one rank of several processes, on streams that are threads (rules G1, G3).
  *
- * `begin` has a stream call `run`, or a thread that waits for the stream `help`. Either exchanges one message with each
- * other rank, over a library of messages (MPI) whose functions are given by address. A message is a header, which says
- * what the operation is, and behind it the data of a small operation. So all have come, and agree, before data moves. The
- * data of a large one follows in messages from buffer to buffer (moves.c). No call of the library waits for a rank: the
+ * `begin` has a stream call `run`, or a thread that waits for the stream `help`. Either shows the others a header, which
+ * says what the operation is, and behind it the data of a small operation: in memory that all of them map, if they are of
+ * one host, else in one message to each, over a library of messages (MPI) whose functions are given by address. So all
+ * have come, and agree, before data moves. The data of a large one follows in messages from buffer to buffer (moves.c).
+ * Nobody writes to another rank's memory, so one that comes late, or dies, harms none. No call of the library waits for a rank: the
  * library's own collectives would, and a stream that makes one hangs if a rank dies meanwhile. Once the group has failed,
  * `stop` has what is to come taken back. To receive all data apart and copy it, so that no late message can write to a
  * buffer, was rejected: it costs up to a tenth, and half as much again in a large broadcast.
@@ -14,6 +15,7 @@
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <time.h>
 
 enum {
@@ -23,6 +25,7 @@ enum {
   ALL_ROOM = 4194304,  /* and all ranks together, but for LEAST_ROOM each */
   LEAST_ROOM = 16384,
   STATUS = 64,        /* bytes of a status, at least */
+  LOOKS = 4,          /* at the others' sheets, before one whether the group has failed */
   EAGER_TURNS = 256,    /* looks at messages, some 30 us, before others may have the processor in between */
   QUICK_TURNS = 100000, /* and before it naps */
   MOST_HELPED = 1048576, /* bytes of a rank's data that a thread moves which waits for it */
@@ -64,18 +67,33 @@ static void take_back(struct meeting *self) {
     self->cancel(word(self->requests + (size_t)i * self->request), 0, 0, 0, 0, 0, 0);
 }
 
+/* Whether all show the operation. */
+static bool have_shown(const struct meeting *self) {
+  uint64_t number = atomic_load_explicit(&self->begun, memory_order_relaxed);
+  for (int i = 1; i < self->size; i++)
+    if (atomic_load_explicit(&sheet_of(self, other(self, i))->number, memory_order_acquire) != number) return false;
+  return true;
+}
+
 /* Whether the messages are there, WRONG if the library fails, or the meeting was stopped. */
 static enum stage are_there(struct meeting *self) {
   int is_done = 0;
-  uintptr_t count = (uintptr_t)self->posted;
-  int status = self->test_all(count, word(self->requests), word(&is_done), word(self->statuses), 0, 0, 0);
-  if (!note(self, status)) return WRONG;
-  if (is_done) self->posted = self->receiving = 0;
+  if (self->is_shown) {
+    for (int look = 0; look < LOOKS && !(is_done = have_shown(self)); look++) relax();
+    self->is_shown = !is_done;
+  } else {
+    uintptr_t count = (uintptr_t)self->posted;
+    int status = self->test_all(count, word(self->requests), word(&is_done), word(self->statuses), 0, 0, 0);
+    if (!note(self, status)) return WRONG;
+    if (is_done) self->posted = self->receiving = 0;
+  }
   if (is_done) return OVER;
   if (!atomic_load_explicit(&self->stopped, memory_order_relaxed)) return SENT;
-  take_back(self);
+  if (self->posted) take_back(self);
   return WRONG;
 }
+
+static bool is_on_the_way(const struct meeting *self) { return self->posted || self->is_shown; }
 
 /* Wait for the messages; false if that went wrong. `naps` after a while. */
 static bool complete(struct meeting *self, bool naps) {
@@ -121,11 +139,14 @@ static bool listen(struct meeting *self, bool is_small) {
   return !atomic_load(&self->stopped);
 }
 
-/* Begin the exchange of messages. */
+/* Begin the exchange of messages, or show what there is. */
 static bool begin_exchange(struct meeting *self, const char *header) {
-  memcpy(self->records[atomic_load(&self->begun) % RECORDS], header, HEADER);
-  atomic_fetch_add(&self->begun, 1);
-  memcpy(message_from(self, self->rank), header, HEADER);
+  memcpy(header_of(self, self->rank), header, HEADER);
+  if (self->length) {
+    atomic_store_explicit(&sheet_of(self, self->rank)->number, atomic_load(&self->begun), memory_order_release);
+    self->is_shown = self->size > 1;
+    return true;
+  }
   for (int i = 1; i < self->size; i++)
     if (!receive_message(self, message_from(self, other(self, i)), self->room, other(self, i))) return false;
   for (int i = 1; i < self->size; i++) {
@@ -138,9 +159,9 @@ static bool begin_exchange(struct meeting *self, const char *header) {
 
 /* Whether all ranks, which have come, agree. */
 static bool agree(struct meeting *self) {
-  const char *header = message_from(self, self->rank);
+  const char *header = header_of(self, self->rank);
   for (int rank = 0; rank < self->size; rank++)
-    if (memcmp(message_from(self, rank), header, HEADER)) {
+    if (memcmp(header_of(self, rank), header, HEADER)) {
       atomic_store(&self->differ, true);
       return false;
     }
@@ -165,6 +186,8 @@ static bool start(struct meeting *self, struct run *run) {
   run->stage = SENT;
   char header[HEADER] = "";
   write_header(plan, atomic_load(&self->begun) + 1, header);
+  memcpy(self->records[atomic_load(&self->begun) % RECORDS], header, HEADER);
+  atomic_fetch_add(&self->begun, 1);
   memset(self->bytes, 0, (size_t)self->size * sizeof *self->bytes);
   if (run->is_small) pack(self, run);
   return begin_exchange(self, header);
@@ -192,7 +215,7 @@ static bool go_on(struct meeting *self, struct run *run) {
 static bool run(struct meeting *self, struct run *run) {
   if (run->stage == FRESH && !start(self, run)) return false;
   while (run->stage == SENT) {
-    if (self->posted && !complete(self, !run->has_agreed)) return false;
+    if (is_on_the_way(self) && !complete(self, !run->has_agreed)) return false;
     if (!run->has_agreed && self->size > 1 && !listen(self, run->is_small)) return false;
     if (!go_on(self, run)) return false;
   }
@@ -205,7 +228,7 @@ static enum stage help(struct meeting *self, struct run *run) {
   if (run->plan->piece > MOST_HELPED || run->stage == WRONG) return run->stage;
   if (run->stage == FRESH && !start(self, run)) return WRONG;
   for (int turn = 0; run->stage == SENT;) {
-    enum stage stage = self->posted ? are_there(self) : OVER;
+    enum stage stage = is_on_the_way(self) ? are_there(self) : OVER;
     if (stage == WRONG) return WRONG;
     if (stage == SENT && ++turn == EAGER_TURNS) return SENT;
     if (stage == SENT) continue;
@@ -242,18 +265,35 @@ static int begin(struct meeting *self, const struct plan *plan, char *source, ch
   return status;
 }
 
-/* Meeting(call, functions, (comm, byte, tag), (any, tag), request, rank, size): the functions send, receive, test
- * all, cancel, reduce locally and probe; handles and constants; those of what ranks tell each other; the bytes of a
- * request. */
+/* Map the regions of the ranks, each so many bytes of a file from an offset on: this rank writes to its own. */
+static bool map_regions(struct meeting *self, PyObject *files, Py_ssize_t length, Py_ssize_t offset) {
+  if (!PyTuple_GET_SIZE(files)) return true;
+  self->regions = calloc((size_t)self->size, sizeof *self->regions);
+  if (!self->regions) return false;
+  self->length = (size_t)length;
+  for (int rank = 0; rank < self->size; rank++) {
+    int file = (int)PyLong_AsLong(PyTuple_GET_ITEM(files, rank)), may = rank == self->rank ? PROT_READ | PROT_WRITE : PROT_READ;
+    void *region = mmap(NULL, self->length, may, MAP_SHARED, file, offset);
+    if (region == MAP_FAILED) return false;
+    self->regions[rank] = region;
+  }
+  return true;
+}
+
+/* Meeting(call, functions, (comm, byte, tag), (any, tag), request, rank, size, (files, length, offset)): the functions
+ * send, receive, test all, cancel, reduce locally and probe; handles and constants; those of what ranks tell each other;
+ * the bytes of a request; the files of the ranks' shared memory, or none. */
 static PyObject *meeting_new(PyTypeObject *type, PyObject *args, PyObject *keywords) {
   unsigned long long call, functions[6], comm, byte, tag, told_tag;
   long long any;
   Py_ssize_t request;
   int rank, size;
+  PyObject *files;
+  Py_ssize_t length, offset;
   if (has_keywords(type, keywords)) return NULL;
-  if (!PyArg_ParseTuple(args, "K(KKKKKK)(KKK)(LK)nii", &call, &functions[0], &functions[1], &functions[2],
+  if (!PyArg_ParseTuple(args, "K(KKKKKK)(KKK)(LK)nii(O!nn)", &call, &functions[0], &functions[1], &functions[2],
                         &functions[3], &functions[4], &functions[5], &comm, &byte, &tag, &any, &told_tag,
-                        &request, &rank, &size))
+                        &request, &rank, &size, &PyTuple_Type, &files, &length, &offset))
     return NULL;
   struct meeting *self = (struct meeting *)type->tp_alloc(type, 0);
   if (!self) return NULL;
@@ -264,8 +304,13 @@ static PyObject *meeting_new(PyTypeObject *type, PyObject *args, PyObject *keywo
   self->any = (uintptr_t)any, self->told_tag = told_tag;
   self->comm = comm, self->byte = byte, self->tag = tag;
   self->request = (size_t)request, self->rank = rank, self->size = size;
+  if (!map_regions(self, files, length, offset)) {
+    Py_DECREF(self);
+    return PyErr_SetFromErrno(PyExc_OSError);
+  }
   size_t ranks = (size_t)size, most = ALL_DATA / ranks, room = ALL_ROOM / ranks;
   self->most = (most < MOST_DATA ? most : MOST_DATA) / LINE * LINE;
+  if (self->length) self->most = (self->length / 2 - sizeof(struct sheet)) / ranks;
   self->room = (room < LEAST_ROOM ? LEAST_ROOM : room < MOST_ROOM ? room : MOST_ROOM) / LINE * LINE;
   self->sent = calloc(ranks, HEADER + self->most);
   self->taken = calloc(ranks, self->room);
@@ -284,8 +329,10 @@ static void meeting_free(PyObject *object) {
     next = plan->next;
     free(plan);
   }
-  void *const all[] = {self->sent, self->taken, self->requests, self->statuses, self->bytes};
-  for (int i = 0; i < 5; i++) free(all[i]);
+  for (int rank = 0; self->regions && rank < self->size; rank++)
+    if (self->regions[rank]) munmap(self->regions[rank], self->length);
+  void *const all[] = {self->sent, self->taken, self->requests, self->statuses, self->bytes, self->regions};
+  for (int i = 0; i < 6; i++) free(all[i]);
   Py_TYPE(object)->tp_free(object);
 }
 
@@ -343,7 +390,7 @@ static PyObject *meeting_headers(PyObject *object, PyObject *unused) {
   PyObject *found = PyList_New(self->size);
   (void)unused;
   for (int i = 0; found && i < self->size; i++) {
-    PyObject *text = text_of(message_from(self, i));
+    PyObject *text = text_of(header_of(self, i));
     if (text) PyList_SET_ITEM(found, i, text);
     else Py_CLEAR(found);
   }

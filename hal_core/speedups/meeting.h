@@ -23,6 +23,14 @@ enum action { NOTHING, FOLD, PLACE, TAKE };
  * or the greatest float; as integers of 8 or 16 bits, whose sum wraps around. */
 enum way { PLAIN, AVERAGE, LEAST, GREATEST, WRAPPED };
 
+/* What one rank shows the others of an operation in memory that all share: a region has two, which take turns. A rank
+ * writes to one again when all have shown it the next operation, and have read this one. */
+struct sheet {
+  char header[HEADER];
+  _Atomic uint64_t number; /* of the operation; written last */
+  _Alignas(LINE) char data[];
+};
+
 /* An operation but for its number and its buffers. */
 struct plan {
   struct plan *next;
@@ -44,6 +52,9 @@ struct meeting {
   size_t request; /* bytes of a request */
   int rank, size;
   size_t most, room;     /* bytes of data behind a header, and of what may be received from a rank */
+  size_t length;         /* bytes of each rank's region of shared memory; 0 if they share none */
+  char **regions;
+  bool is_shown;         /* an operation to the others, which have not all shown it */
   size_t *bytes;         /* of data behind the header to each rank */
   int posted, receiving; /* requests, and those of them in front that receive */
   char *sent, *taken, *requests, *statuses;
@@ -75,6 +86,16 @@ struct run {
 
 static inline char *message_to(const struct meeting *self, int rank) { return self->sent + (size_t)rank * (HEADER + self->most); }
 static inline char *message_from(const struct meeting *self, int rank) { return self->taken + (size_t)rank * self->room; }
+
+/* Of the operation that has begun last. */
+static inline struct sheet *sheet_of(const struct meeting *self, int rank) {
+  return (struct sheet *)(self->regions[rank] + atomic_load_explicit(&self->begun, memory_order_relaxed) % 2 * (self->length / 2));
+}
+
+/* The header of a rank, with its data behind it. */
+static inline char *header_of(const struct meeting *self, int rank) {
+  return self->length ? sheet_of(self, rank)->header : message_from(self, rank);
+}
 
 static inline uintptr_t word(const void *pointer) { return (uintptr_t)pointer; }
 

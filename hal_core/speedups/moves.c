@@ -46,18 +46,24 @@ static bool gets(const struct plan *plan, int rank) {
   return plan->action != FOLD || plan->root < 0 || plan->root == rank;
 }
 
-/* Make the result of what the messages have brought. */
+/* The data of a small operation that a rank gives this one. */
+static const char *data_of(const struct meeting *self, const struct plan *plan, int rank) {
+  if (self->length) return sheet_of(self, rank)->data + (size_t)self->rank * plan->stride;
+  return message_from(self, rank) + HEADER;
+}
+
+/* Make the result of what the others have brought. */
 bool use(struct meeting *self, const struct run *run) {
   const struct plan *plan = run->plan;
   if (!plan->piece || !gets(plan, self->rank)) return true;
   if (plan->action == TAKE) {
-    memcpy(run->target, message_from(self, plan->root) + HEADER, plan->piece);
+    memcpy(run->target, data_of(self, plan, plan->root), plan->piece);
     return true;
   }
   /* From rank 0 on, at every rank: each reduces all data itself, and in an order of its own its sums of floats would not
    * be those of the others. */
   for (int rank = 0; rank < self->size; rank++) {
-    const char *data = message_from(self, rank) + HEADER;
+    const char *data = data_of(self, plan, rank);
     if (plan->action == PLACE) {
       memcpy(run->target + (size_t)rank * plan->piece, data, plan->piece);
     } else if (!rank) {
@@ -70,9 +76,14 @@ bool use(struct meeting *self, const struct run *run) {
   return true;
 }
 
-/* Write the data into the messages: this rank's own, too, since the source may be the target. */
+/* Write the data into the messages, or to where all see it: this rank's own, too, since the source may be the target. */
 void pack(const struct meeting *self, const struct run *run) {
   const struct plan *plan = run->plan;
+  if (self->length) {
+    size_t bytes = plan->stride ? (size_t)self->size * plan->stride : plan->piece;
+    if (bytes && (plan->action != TAKE || plan->root == self->rank)) memcpy(sheet_of(self, self->rank)->data, run->source, bytes);
+    return;
+  }
   for (int rank = 0; rank < self->size; rank++) {
     bool gives = plan->action == TAKE ? plan->root == self->rank : plan->root < 0 || plan->root == rank;
     self->bytes[rank] = gives ? plan->piece : 0;

@@ -199,6 +199,15 @@ struct calls {
 extern PyTypeObject calls_type;
 extern PyTypeObject meeting_type; /* meeting.c: groups of processes, on streams that are threads */
 
+/* Wait for some ten cycles. */
+static inline void relax(void) {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  __asm__ volatile("yield");
+#endif
+}
+
 /* The table of a queue, if the calling thread may use it now; else NULL. The same of what may be one. */
 struct calls *calls_of(PyObject *queue);
 struct calls *usable_calls(PyObject *found);

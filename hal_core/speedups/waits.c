@@ -143,14 +143,6 @@ static double time_to_watch(unsigned *in_vain, double seconds) {
   return seconds < watch_seconds ? seconds : watch_seconds;
 }
 
-static inline void relax(void) {
-#if defined(__x86_64__)
-  __builtin_ia32_pause();
-#elif defined(__aarch64__)
-  __asm__ volatile("yield");
-#endif
-}
-
 /* Watch a timeline that a thread is to signal, for some 50 microseconds; true if the caller is to
  * sleep. A thread that sleeps is woken twice, by its own lock and by the interpreter's, and one that watches by
  * neither: it reads two slots without the interpreter lock. The value's object cannot come back as

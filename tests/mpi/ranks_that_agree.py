@@ -103,6 +103,15 @@ def batches(group):
     return {"wrong": wrong}
 
 
+def shared(group):
+    """Return whether the ranks share memory, and what is wrong with their operations."""
+    wrong = [each for case in (streams, numbers, batches) for each in case(group)["wrong"]]
+    return {"wrong": wrong, "memories": len(group._native._comm.shared.files)}
+
+
+by_messages = shared
+
+
 def odd_address(group):
     """Rank 0's numbers begin at an odd address; return those that are reduced."""
     device, begin = group.device, 1 - group.rank

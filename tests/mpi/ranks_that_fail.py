@@ -18,6 +18,7 @@ import ranks_that_agree
 import hal
 import hal.collectives
 import hal_mpi.closed
+from hal._base.regions import SharedRegion
 from hal.errors import ClosedError, CollectiveError, HalError, RendezvousError
 from hal_mpi import _mpi
 
@@ -505,6 +506,11 @@ def absent(seconds):
             sys.stdout.write(json.dumps(found) + "\n")
 
 
+def refuse_memory(*_):
+    message = "refused on purpose"
+    raise hal.errors.OutOfMemoryError(message)
+
+
 def main():
     case, seconds = sys.argv[1], float(sys.argv[2])
     if case == "absent":
@@ -514,6 +520,8 @@ def main():
         of, send = _mpi._address_of, other_send(case)
         other = ctypes.cast(send, ctypes.c_void_p).value
         _mpi._address_of = lambda name: other if name == "Isend" else of(name)
+    if case == "by_messages" and hal.collectives.find_place().rank == 1:
+        SharedRegion.create = refuse_memory
     with hal.create_device("cpu") as device:
         group = hal.collectives.join(device, timeout=seconds, name="tested")
         found = (vars(ranks_that_agree).get(case) or globals()[case])(group)

@@ -69,6 +69,15 @@ def test_small_and_large_operations_over_mpi_g2(engine):
         assert each["threads"] == ([] if engine == "C" else ["hal-mpi tested"])
 
 
+@pytest.mark.parametrize("engine", ["C"], indirect=True)
+@pytest.mark.parametrize(("case", "memories"), [("shared", 3), ("by_messages", 0)])
+def test_ranks_of_one_host_share_memory_or_none_does_g4(case, memories):
+    """If one rank gets no memory all send messages, as ranks of several hosts do."""
+    for each in fail(case, 3, LIMIT).values():
+        assert each["wrong"] == []
+        assert each["memories"] == memories
+
+
 def test_reductions_over_mpi_are_numpys_where_mpis_differ_g2():
     """MPI keeps or drops a NaN as the ranks come; Open MPI's small sums do not wrap around."""
     for each in fail("numbers", 2).values():

@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import pluggy
 
@@ -37,6 +37,7 @@ __all__ = [
     "Join",
     "Launch",
     "Meet",
+    "MeetingPlace",
     "NativeGroup",
     "Participant",
     "Place",
@@ -395,8 +396,26 @@ class Place(NamedTuple):
     """The launcher: ``"torchrun"``, ``"mpi"``, ``"slurm"``, ``"given"``, ``"alone"``."""
 
 
-Meet: TypeAlias = Callable[..., Any]
-"""Makes a `hal._speedups.Meeting`, which runs a group's operations on streams that are threads."""
+class MeetingPlace(NamedTuple):
+    """Memory that all ranks of a group map, for a `Meet.meeting` that is made soon."""
+
+    regions: Sequence[Any] = ()
+    """That of each rank, and none if they have none in common. They keep the files open."""
+    files: tuple[int, ...] = ()
+    size: int = 0
+    """The bytes of each, from `offset` on in its file."""
+    offset: int = 0
+
+
+class Meet(NamedTuple):
+    """Makes what runs a group's operations on streams that are threads."""
+
+    meeting: Callable[..., Any]
+    """Make a `hal._speedups.Meeting`."""
+    share: Callable[[Callable[[Any], list[Any]]], MeetingPlace]
+    """Share memory with the other ranks. Its argument returns on each rank what all have given it;
+    it is called twice. On all ranks there is memory of all, or none if they are of several hosts
+    or users."""
 
 
 class Join(NamedTuple):

@@ -23,6 +23,7 @@ from mpi4py import MPI  # noqa: E402 - it reads these two
 from hal.collectives.texts import not_all_came  # noqa: E402
 from hal.errors import BackendUnavailableError, OperationError, RendezvousError  # noqa: E402
 from hal.handlers import own  # noqa: E402
+from hal.native_collectives import Meet, MeetingPlace  # noqa: E402
 
 HEADER: Final = 96
 """Bytes of the header of an operation."""
@@ -157,12 +158,18 @@ class Communicator:
     """The communicator of a group: tags keep data apart from what ranks tell each other."""
 
     def __init__(
-        self, parent: MPI.Intracomm, ranks: Sequence[int], name: str, deadline: float
+        self,
+        parent: MPI.Intracomm,
+        ranks: Sequence[int],
+        name: str,
+        deadline: float,
+        meet: Meet | None,
     ) -> None:
         """Make it; raises `RendezvousError` if a rank that has come does not do so, too."""
-        timeout = max(deadline - time.monotonic(), _MAKING)
+        begin = time.monotonic()
+        timeout = max(deadline - begin, _MAKING)
         try:
-            made = apart(_make, timeout, parent, ranks, name)
+            made = apart(_make, timeout, parent, ranks, name, meet, begin + timeout)
         except own(MPI.Exception) as error:
             message = (
                 f"MPI makes no communicator for {name}; it may have 2,000, one for each group: "
@@ -175,7 +182,7 @@ class Communicator:
                 f"rank {parent.Get_rank()} waited {timeout:.3g} s for the others to make {name}, "
                 "to which all had come; see whether a process has ended or hangs"
             )
-        (self.comm,) = made
+        ((self.comm, self.shared),) = made
         self.rank: int = self.comm.Get_rank()
         self.size: int = self.comm.Get_size()
 
@@ -242,15 +249,15 @@ class Communicator:
 
     # The same for C, which calls MPI's functions by address
 
-    @property
     def places(self) -> tuple[object, ...]:
-        """The arguments of `hal.native_collectives.Meet`."""
+        """Return the arguments of `hal.native_collectives.Meet.meeting`."""
         names = ("Isend", "Irecv", "Testall", "Cancel", "Reduce_local", "Iprobe")
         functions = tuple([_address_of(name) for name in names])
         constants = self.comm.handle, MPI.BYTE.handle, _MESSAGE
         telling = MPI.ANY_SOURCE, _TELLING
         request = MPI._sizeof(MPI.Request)  # noqa: SLF001
-        return (functions, constants, telling, request, self.rank, self.size)
+        ranks = self.rank, self.size
+        return (functions, constants, telling, request, *ranks, self.shared[1:])
 
     def how(self, dtype: np.dtype[Any], op: str) -> tuple[int, int]:
         """Return the handles of MPI's type and of its reduction; zeros for data that is moved."""
@@ -340,16 +347,25 @@ def _refuse(name: str, rank: int, missing: Sequence[int], seconds: float) -> NoR
     )
 
 
-def _make(parent: MPI.Intracomm, ranks: Sequence[int], name: str) -> MPI.Intracomm:
-    """Return the communicator of some ranks, all of which make it; MPI waits for them."""
+def _make(
+    parent: MPI.Intracomm, ranks: Sequence[int], name: str, meet: Meet | None, deadline: float
+) -> tuple[MPI.Intracomm, MeetingPlace]:
+    """Return the communicator of some ranks, all of which make it, and the memory they share.
+
+    MPI waits for all of them.
+    """
     whole = parent.Get_group()
     group = whole.Incl(list(ranks))
     try:
         # A tag of its own: Open MPI sends by it, and ranks that still meet would take that.
-        return parent.Create_group(group, _tag(name, _CREATING))
+        made = parent.Create_group(group, _tag(name, _CREATING))
     finally:
         group.Free()
         whole.Free()
+    # Not once it was given up: the process may end beside it.
+    if meet is None or len(ranks) == 1 or time.monotonic() > deadline:
+        return made, MeetingPlace()
+    return made, meet.share(made.allgather)
 
 
 @functools.cache

@@ -68,7 +68,7 @@ def join(request: Join) -> MpiGroup:
     # All ranks run their operations on streams, or none does.
     said = _mpi.meet(world, ranks, name, request.meet is not None, left)
     meet = request.meet if all(said.values()) else None
-    return MpiGroup(_mpi.Communicator(world, ranks, name, deadline), name, meet)
+    return MpiGroup(_mpi.Communicator(world, ranks, name, deadline, meet), name, meet)
 
 
 class MpiGroup(NativeGroup):
@@ -489,7 +489,7 @@ class MpiGroup(NativeGroup):
     def _part(self, ranks: tuple[int, ...], name: str, deadline: float) -> NativeGroup:
         closed.free()
         was_unsure, self._is_unsure = self._is_unsure, True  # for good, if MPI is given up
-        comm = _mpi.Communicator(self._comm.comm, ranks, name, deadline)
+        comm = _mpi.Communicator(self._comm.comm, ranks, name, deadline, self._meet)
         self._is_unsure = was_unsure
         return MpiGroup(comm, name, self._meet)
 

@@ -44,7 +44,8 @@ class Streams:
 
     def __init__(self, meet: Meet, comm: _mpi.Communicator) -> None:
         self._comm = comm
-        self.meeting: Any = meet(*comm.places)
+        self.meeting: Any = meet.meeting(*comm.places())
+        comm.shared = comm.shared._replace(regions=())  # it has mapped them: close the files
         self._begin = ctypes.CFUNCTYPE(ctypes.c_int, *(ctypes.c_uint64,) * 5)(self.meeting.begin)
         self._plans: dict[CollectiveStep, int] = {}
 

@@ -36,7 +36,7 @@ PAGE: Final = 4096
 """The bytes of the first page; the data is behind it."""
 
 _MAGIC: Final = b"hal-1.0\0"
-_KINDS: Final = {"bell": 1, "buffer": 2, "semaphore": 3}
+_KINDS: Final = {"bell": 1, "buffer": 2, "semaphore": 3, "group": 4}
 
 # The first page: what it is, which kind, the secret, the bytes behind; then words of eight bytes
 _HEAD: Final = struct.Struct("8sQ16sQ")

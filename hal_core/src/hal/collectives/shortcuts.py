@@ -6,16 +6,24 @@ leaves all others to `hal.collectives.group`.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final
 
 from hal._base import speedups
+from hal._base.regions import PAGE, SharedRegion
 from hal.collectives.group import Group
 from hal.collectives.group_watch import watched
+from hal.errors import HalError
+from hal.handlers import dropped
+from hal.native_collectives import Meet, MeetingPlace
+from hal.tickets import Ticket
 
 if TYPE_CHECKING:
     from hal.native import CallTable
-    from hal.native_collectives import Meet
+
+_SIZE: Final = 512 << 10
+"""Bytes that each rank of a group shows the others, half of them at a time."""
 
 
 def install() -> None:
@@ -29,4 +37,18 @@ def meet_on(calls: CallTable | None) -> Meet | None:
     """Return what runs a group's operations on streams with those calls, if anything does."""
     if speedups.module is None or calls is None or not calls.call:
         return None
-    return partial(speedups.module.Meeting, calls.call)
+    return Meet(partial(speedups.module.Meeting, calls.call), _share)
+
+
+def _share(exchange: Callable[[Any], list[Any]]) -> MeetingPlace:
+    """See `hal.native_collectives.Meet`."""
+    found: list[SharedRegion] = []
+    mine: SharedRegion | None = None  # its file is open until all have opened it
+    with dropped(HalError):
+        mine = SharedRegion.create("group", _SIZE)
+    every = exchange(None if mine is None else mine.names())
+    with dropped(HalError):
+        found = [SharedRegion.open(Ticket(**each), "group", _SIZE) for each in every if each]
+    if not all(exchange(len(found) == len(every))):
+        return MeetingPlace()
+    return MeetingPlace(found, tuple([each.fd for each in found]), _SIZE, PAGE)
