@@ -20,7 +20,18 @@ FLOAT16: Final = frozenset({"cuda_fp16.h", "cuda_bf16.h"})
 GROUPS: Final = "cooperative_groups.h"
 """The header of cooperative groups, by CUDA's name."""
 
-_C: Final = ("assert", "float", "limits", "math", "stddef", "stdint", "stdio", "string")
+_C: Final = (
+    "assert",
+    "float",
+    "limits",
+    "math",
+    "stddef",
+    "stdint",
+    "stdio",
+    "stdlib",
+    "string",
+    "time",
+)
 STANDARD: Final = frozenset({*(f"{name}.h" for name in _C), *(f"c{name}" for name in _C)})
 """Headers of the standard library whose functions and types kernels have anyway."""
 

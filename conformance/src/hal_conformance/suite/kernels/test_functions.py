@@ -15,6 +15,8 @@ pytestmark = pytest.mark.feature("compile")
 
 SOURCE = r"""
 #include <stdint.h>
+#include <stdlib.h>
+#include <ctime>
 #define CONVERT(name) name##_rn(v), name##_rz(v), name##_rd(v), name##_ru(v)
 __global__ void HAL_BLOCK(1) conversions(float x, double y, long long *to) {
   const long long all[] = {
