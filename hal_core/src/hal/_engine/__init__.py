@@ -1,1 +1,1 @@
-"""Timelines, operations, issue, retirement and waiting: the design's section 5. Knows no buffer."""
+"""Operations from their submission to their retirement, and waits; none of it knows a buffer."""

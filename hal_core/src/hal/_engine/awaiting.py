@@ -4,7 +4,7 @@ An event loop serves others meanwhile, so an await holds it for no longer than a
 Most awaits are for work that ends within microseconds, though, and to be woken from another
 thread costs fifty. So an await of work that is on a stream first asks its event, and has the
 loop make a turn in between, for about as long as a waking costs (`polled`). Then it
-registers like a waiting thread, and whoever retires the work tells the loop.
+registers like a waiting thread, and the thread that retires the work tells the loop.
 
 `sniffio` says which library runs the task, if anything has imported it, as trio and anyio do.
 """
@@ -37,7 +37,7 @@ _HOLD_SECONDS: Final = 10e-6
 
 
 def polled(look: Callable[[float], bool]) -> Generator[Any, None, bool]:
-    """Ask, turns of the loop in between, until ``look(seconds)`` returns True or time is up."""
+    """Call ``look(seconds)``, turns of the loop in between, until it is True or time is up."""
     if look(_HOLD_SECONDS):
         return True
     library = _library()
@@ -70,7 +70,7 @@ def _library() -> Any:  # noqa: ANN401 - a library that hal does not depend on
 
 def parked(timeline: Timeline, value: int) -> Awaiting:
     """Sleep until a value is reached, or its timeline fails."""
-    progress.start()  # the closing of a coroutine cannot start it
+    progress.start()  # now: a coroutine that the collector closes cannot start a thread
     waiter = _Waiter(timeline, value)
     try:
         yield from waiter.park(_library())

@@ -1,11 +1,11 @@
 """Have operations stand in line, and claim them for issue (design section 5).
 
 An operation whose waits are not all recorded is registered for them, and stands in its queue's
-backlog. Whoever issues one takes the *baton*, `StreamQueue._issuing`, under the timeline lock,
-and never waits for it: a thread that finds it taken leaves its operation in the backlog, and
-the holder looks there again before it lets go, under the same lock. A lock for each queue was
-rejected: a submission would block while another thread is in a native call (Q1), and a thread
-that issues what it has released would hold one such lock and want the next.
+backlog. The thread that issues one takes the *baton*, `StreamQueue._issuing`, under the timeline
+lock, and never waits for it: a thread that finds it taken leaves its operation in the backlog, and
+the holder looks there again before it releases the baton, under the same lock. A lock for each
+queue was rejected: a submission would block while another thread is in a native call (Q1), and a
+thread that issues what it has released would hold one such lock and want the next.
 
 All of a claim happens in one hold of the timeline lock: waits turn into waits of the stream,
 signals are reserved, and the baton is taken. Were signals reserved at submission, every lower
@@ -60,7 +60,7 @@ def stand_in_line(operation: Operation, waits: CheckedWaits, work: Work) -> None
         queue._pending[operation] = None
         if not operation._unresolved:
             queue._backlog.append(operation)
-    # Whoever has the baton looks at the backlog before it lets go.
+    # A thread that has the baton looks at the backlog before it releases it (`look_again`).
     if not operation._unresolved and queue._issuing is None:
         work.append((ISSUE, queue))
 
@@ -87,8 +87,8 @@ def register(
 def _resolve(operation: Operation, index: int, timeline: Timeline, value: int, work: Work) -> bool:
     """Return True if a wait no longer holds the operation back, else register it; under the lock.
 
-    Only "reached" will do for a host operation, which cannot wait on a stream (M1), and for what is
-    recorded by a driver whose events this stream cannot wait for.
+    A recorded value is enough where the stream can wait for its event. The value must be reached
+    for a host operation, which runs on no stream (M1), and for a point of another driver.
     """
     if timeline._value >= value:
         return True
@@ -118,9 +118,10 @@ def _point(queue: StreamQueue, timeline: Timeline, value: int) -> Operation | No
 def release(operation: Operation, index: int, work: Work) -> None:
     """Resolve a released wait again, against the new state; under the lock.
 
-    The last one has a pending operation issued, and ends a deferred one. Its bit is cleared after
-    that, so that an interrupted call is repeated.
+    The last one has a pending operation issued, and ends a deferred one.
     """
+    # Resolved, not just counted down: what released it may have been another driver's point, which
+    # this stream cannot wait for, so the wait is registered anew, for "reached".
     queue = operation._queue
     bit = 1 << index
     if operation._state not in {PENDING, DEFERRED} or not operation._unresolved & bit:
@@ -138,9 +139,10 @@ def release(operation: Operation, index: int, work: Work) -> None:
             # An operation may stand in the backlog twice; it is issued once.
             if not queue._ordered:
                 queue._backlog.append(operation)
-            # Behind another one it needs no entry of its own: whoever claims that goes on to it.
+            # Behind another one it needs no entry of its own: the claim of that one goes on to it.
             if queue._issuing is None and queue._backlog and queue._backlog[0] is operation:
                 work.append((ISSUE, queue))
+        # Last: until the bit is cleared, an interrupted call is repeated from its beginning.
         operation._unresolved &= ~bit
 
 
@@ -160,14 +162,16 @@ def claim_next(queue: StreamQueue, step: CallStep) -> Operation | None:
                 return None
             backlog.popleft()
             continue
-        if operation._state not in {PENDING, PARTLY}:  # failed, cancelled, claimed before
+        # Failed, cancelled or claimed before. Such entries stay until here: to remove each from the
+        # deque would cost the square of its length.
+        if operation._state not in {PENDING, PARTLY}:
             backlog.popleft()
             continue
         if operation._unresolved:
             return None
         if queue._ordered and (queue._hosts or (operation._is_host and ring)):
-            # A host operation begins when all before it has ended, and all
-            # after it begins when it has ended: first-in first-out, without a stream.
+            # A host operation begins when all before it has ended, and all after it begins when it
+            # has ended: first-in first-out, although no stream orders it (Q2).
             if ring:
                 ring[-1]._want(step.work)
             return None
@@ -196,7 +200,8 @@ def has_room(operation: Operation) -> bool:
     in_flight = queue._launched - queue._retired
     function = operation._function
     if isinstance(function, CallSequence) and function.left > 1:
-        # Half of the limit at once, since each part takes an event.
+        # Parts of half of the limit: each takes an event, so to issue one call wherever one has
+        # retired would record an event for every call.
         need = min(function.left, max(queue._limit // 2, 1))
         return in_flight + need <= queue._limit
     return in_flight < queue._limit
@@ -268,10 +273,8 @@ def claim(operation: Operation, waits: CheckedWaits, step: CallStep) -> bool:  #
 
 
 def _take_baton(operation: Operation, step: CallStep) -> None:
-    """Have the step issue an operation; under the lock.
-
-    The order matters: the step knows of the queue before the baton is its own.
-    """
+    """Have the step issue an operation; under the lock."""
+    # First: a step that broke off with a baton and without the queue would leave it taken for ever.
     queue = step.queue = operation._queue
     # C leaves events due only where recording one cannot block, and this launch may fill the
     # streams.
@@ -290,6 +293,7 @@ def look_again(queue: StreamQueue, step: CallStep, more: bool) -> Operation | No
                 return operation
         else:
             step.work.append((ISSUE, queue))
+    # In the same hold of the lock as the look: what joins the backlog later finds the baton free.
     queue._issuing = None
     return None
 

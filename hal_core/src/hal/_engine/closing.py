@@ -65,11 +65,9 @@ def _cancel(step: CallStep, queues: list[StreamQueue], _: None) -> None:
 
 
 def _close_queues(step: CallStep, queues: list[StreamQueue], deadline: float) -> tuple[str, ...]:
-    """Close the queues that nobody else is closing, and wait for the threads that close the others.
-
-    Each call in here has a step of its own: a signal handler may run between them, and another
-    close completes what an interrupt leaves.
-    """
+    """Close the queues that nobody else is closing, and wait until the others are closed, too."""
+    # Each call in here has a step of its own: a signal handler may run between them, and another
+    # close completes what an interrupt leaves.
     step.calm = True
     abandoned: tuple[str, ...] = ()
     while True:

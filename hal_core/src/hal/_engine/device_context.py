@@ -73,7 +73,8 @@ class DeviceContext:
         # How many launches each stream has in flight at the most (Q1)
         self.max_in_flight: int = max_in_flight or native.max_in_flight
         self.events = EventPool(native, memory)
-        self.queues: list[StreamQueue] = []  # replaced, never changed in place
+        # Replaced, never changed in place: threads go through it without a lock
+        self.queues: list[StreamQueue] = []
         self.lost: BaseException | None = None
         # The contexts that are lost at once, itself among them; replaced, never changed in place
         self.together: list[DeviceContext] = [self]
@@ -111,12 +112,10 @@ class DeviceContext:
             provider.is_posted = True
 
     def feed_some(self, work: Work) -> None:
-        """Have the longest waiting operation of each queue try again; under the lock.
-
-        Its outcome decides who is next: if it finds memory its issue feeds
-        again, if it fails its end does, and otherwise running work will. Retrying all at once would
-        cost an unordered queue the square of their number.
-        """
+        """Have the longest waiting operation of each queue try again; under the lock."""
+        # One of each. If it finds memory its issue feeds again, if it fails its end does, and
+        # otherwise running work will. To retry all at once was rejected: it would cost an unordered
+        # queue the square of their number.
         for queue in list(self.starved):
             for operation in self.starved[queue]:
                 self.feed_one(operation, work)

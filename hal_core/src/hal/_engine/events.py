@@ -46,9 +46,9 @@ class Event:
     """A native event and the count of its holders.
 
     The C extension puts off recording one (`speedups.h`). Until it is recorded, `due` is the queue
-    on whose stream that is to be done, and only operations in that queue's ring hold it. So
-    whoever else is to hold it calls `hold`; whoever hands it to the driver, to wait for it or to
-    ask it, takes the handle from `recorded`; and `is_over` asks in its place.
+    on whose stream that is to be done, and only operations in that queue's ring hold it. Any other
+    holder comes by `hold`, the driver gets the handle from `recorded`, and `is_over` is asked
+    before the event is.
     """
 
     __slots__ = ("_pool", "count", "due", "handle")
@@ -74,21 +74,18 @@ class Event:
         return self.handle
 
     def is_over(self) -> bool | None:
-        """Return whether all that the event was put off for has ended; None: ask the event.
-
-        The stream is asked. An event that was recorded for the question would not be complete yet.
-        """
+        """Return whether all that the event was put off for has ended; None: ask the event."""
+        # The stream is asked. To record the event and ask that was rejected: it is not complete at
+        # once, so the first `done` of an operation that ended long ago would be False.
         if self.due is None or speedups.module is None:
             return None
         answer: bool | None = speedups.module.ask(self)
         return answer
 
     def hold(self) -> None:
-        """Add a count; under the timeline lock.
-
-        It is recorded first, if that was put off: once its operations have retired, their stream
-        may be gone. If that fails `recorded` tries again.
-        """
+        """Add a count; under the timeline lock."""
+        # Recorded now, if that was put off: once its operations have retired, their stream may be
+        # gone. If it fails, `recorded` tries again.
         if self.due is not None and speedups.module is not None:
             speedups.module.settle(self)
         self.count += 1
@@ -157,9 +154,9 @@ class EventPool:
             memory.close()
 
     def take_idle(self) -> list[Event]:
-        """Remove and return all events that nobody holds; a thread may be asking one still."""
+        """Remove and return all events that nobody holds; a thread may still be asking one."""
         idle: list[Event] = []
-        # One by one, and the list stays the same: finalisers append to it without a lock.
+        # One by one, out of the same list: a finaliser may append to it in between, without a lock.
         with dropped(IndexError):
             idle.extend(itertools.islice(iter(self._free.pop, None), len(self._free)))
         return idle

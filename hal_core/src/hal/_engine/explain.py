@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 contexts: Final[dict[DeviceContext, None]] = {}
-"""Those of all open devices, whose queues may promise something."""
+"""The contexts of all open devices: their queues may promise something."""
 
 _DEPTH: Final = 4
 """How many promises in a row are followed; longer chains repeat themselves."""

@@ -31,7 +31,7 @@ def pump(queue: StreamQueue, step: CallStep, budget: int) -> int:
     """Issue ready operations, at most `budget`; return their number."""
     with timelines.lock:
         if queue._issuing is not None:
-            return 0  # the baton's holder looks again before it lets go
+            return 0  # the holder of the baton looks at the backlog before it releases it
         operation = claim_next(queue, step)
     return 0 if operation is None else issue_from(operation, step, budget)
 
@@ -253,7 +253,7 @@ def _break_off(
         work.append((DROP, operation._dependencies))
         operation._dependencies = None
         if lost is not None:
-            # Set first: whoever sees the failure must see the loss. The rest fails after it.
+            # First: a thread that sees the failure must see the loss. The rest fails after it.
             queue._context.lost = queue._context.lost or lost
             work.append((CHANGE, (lose, queue._context, lost)))
         finish(operation, FAILED, failure, work)

@@ -6,12 +6,8 @@ event that has the last record in their place, and whether it has to be a native
 the address of the first word, where C finds them, too (`hal_core/speedups/calls.c`).
 
 Recording has the stream write the next number, waiting has a stream wait for that number, and
-asking reads it. An event may be recorded again while an earlier write of it is still under way; the
-late write would undo the new one, so that record is a native one.
-
-Streams of other libraries and devices get native events only: they may be captured, and they may
-wait longer than the device is open that owns this memory. The driver is asked for an error now and
-then, because a number that never comes gives no reason.
+asking reads it. Streams of other libraries get native events only, since a capture of theirs would
+take a write or a wait into its graph.
 """
 
 from __future__ import annotations
@@ -113,6 +109,7 @@ class MemoryEvents:
     def record_event(self, event: int, stream: int) -> None:
         """Let the event stand for all work on one of our streams so far."""
         words = self._words[event]
+        # While an earlier write is under way the record is native: that write would undo this one.
         if words[_IS_NATIVE] or words[_DONE] < words[_LAST]:
             self.record_natively(event, stream)
             return
@@ -134,7 +131,7 @@ class MemoryEvents:
             self._native.wait_value(stream, event, words[_LAST])
 
     def notify_event(self, event: int, function: int, argument: int) -> bool:  # noqa: ARG002
-        """Return False: a stream has to wait for the number."""
+        """Return False: only a stream can wait for the number."""
         return False
 
     def query_event(self, event: int) -> bool:
@@ -151,6 +148,7 @@ class MemoryEvents:
 
     def _look(self, event: int, value: int) -> None:
         """Ask a native event that is behind a number to come; raise if the device is lost."""
+        # A number that never comes gives no reason; an event that cannot be reached gives an error.
         if self._lock._is_owned():
             return  # a signal handler, in the middle of a look
         native = self._native
@@ -174,6 +172,8 @@ class MemoryEvents:
 
     def let_wait(self, waiter: NativeDevice, stream: int, operation: Operation) -> None:
         """Make any stream of a device of the domain wait, for a native event behind the number."""
+        # Not for the number itself: memory that this device frees, or a number that it never writes
+        # because it is lost, would keep the other stream waiting for ever.
         event, native = operation._event.handle, self._native
         words = self._words[event]
         if recorded := words[_NATIVE]:

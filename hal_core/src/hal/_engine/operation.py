@@ -55,8 +55,8 @@ WORDS: Final = (
 class Operation(OperationNumbers):
     """One operation of a queue; `hal.Submission` is its user's view."""
 
-    # One object for the handle and the operation: a submission is made for
-    # every operation, and a second object would cost a fifth of the budget.
+    # One object for the handle and the operation. Every operation has a handle, and a second object
+    # would cost a fifth of what a submission may take.
     __slots__ = (
         "_arguments",
         "_dependencies",

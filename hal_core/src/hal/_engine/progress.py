@@ -94,7 +94,7 @@ def act(function: Callable[[CallStep, _A, _B], _T], first: _A, second: _B) -> _T
     step = steps.begin()
     try:
         with step.mark:
-            # The last call may have left them, if it was broken off.
+            # Not in an ending of the last call: if that was broken off, nothing would clear them.
             step.calm = False
             step.contexts = ()
             if step.is_left:
@@ -212,8 +212,8 @@ def drain(step: CallStep, budget: int = BUDGET) -> None:  # noqa: PLR0912 - a br
     work = step.work
     rest: Work = []
     position = 0
-    # `work` grows while it is worked off, so its length is read each time. It is cleared
-    # only when all of it is done, because each entry may be repeated.
+    # `work` grows while it is worked off, so its length is read each time. No entry is removed
+    # before all are done: what an interrupt cuts short is repeated, which does no harm.
     while position < len(work):
         kind, item = entry = work[position]
         if kind == WAKE:
@@ -378,7 +378,7 @@ class _Progress:
         """Do the pending work; return the longest time to sleep."""
         inbox, watched = self._inbox, self._watched
         self._mend(step, was_rung=was_rung)
-        # Small steps, so that a flood does not delay watched queues.
+        # A budget here, too: a flood of follow-ups must not delay the queues that are watched.
         taken: Work = []
         self._take(BUDGET, taken)
         for entry in taken:
@@ -409,7 +409,7 @@ class _Progress:
             return False
         if entry[0] == WATCH or thread != sync.get_ident():
             return False
-        # If the progress thread is faster, this takes what comes next, whoever has put that there.
+        # If the progress thread was faster, this takes the next entry, another thread's, too.
         self._take(1, step.work)
         return True
 
@@ -422,7 +422,8 @@ class _Progress:
         """Repair broken steps; without news, look at all steps."""
         while _broken:
             _put_right(_broken.popleft(), step)
-        # A second interrupt may have kept a step out of that list.
+        # A second interrupt may have kept a step out of that list. To look at all is dear, so it is
+        # done only where the sleep ended by itself.
         if not was_rung:
             for other in steps.all_steps():
                 if other.is_open() and not other.mark.locked():
@@ -458,8 +459,8 @@ def put_off(function: Callable[[CallStep, _A, _B], object], first: _A, second: _
 def put_last(function: Callable[[CallStep, _A, _B], object], first: _A, second: _B) -> None:
     """Have the progress thread call ``function(step, first, second)``, after its pending work.
 
-    A finaliser may call this (I10): it takes no lock, so it cannot start the thread. Whoever made
-    what the call is for has started it.
+    A finaliser may call this (I10): it takes no lock, so it cannot start the thread. The code that
+    made what the call is for has started it.
     """
     _progress.note(Later(function, first, second))
 

@@ -197,14 +197,15 @@ def _retire_through(operation: Operation, work: Work) -> Operation | None:
     """Retire an operation, all before it, and their dependencies; under the lock.
 
     Its event is complete, so the events of all those are, too (I3). A dependency retires first,
-    on any queue, and passes its failure on. If each queue retired for itself, whoever sees a
+    on any queue, and passes its failure on. If each queue retired for itself, a thread that sees a
     value could find what that depends on unfinished, or learn of its failure later (S7).
-    What they kept alive is dropped outside of the lock.
 
     Returns an operation of another context that must be asked first: if that
     device is lost, its work has failed, whatever this stream says.
     """
     context = operation._queue._context
+    # In the work before it has an entry: an interrupt leaves nothing alive that has ended. What the
+    # operations kept alive is dropped outside of the lock, as that may run the user's code (I5).
     garbage: list[Operation] = []
     work.append((GARBAGE, garbage))
     operation._queue._unanswered = 0

@@ -246,6 +246,8 @@ def _signal(step: CallStep, semaphore: Semaphore, value: int) -> None:
             raise fresh(semaphore._failure)
         if value <= semaphore._reserved:
             raise InvalidArgumentError(semaphore._not_above(value))
+        # Reserved and noted before it rises: the next call completes what an interrupt leaves, and
+        # no lower value is signalled until then.
         semaphore._reserved = value
         step.work.append((timelines.CHANGE, (Timeline._advance, semaphore, value)))
         semaphore._advance(value, step.work)

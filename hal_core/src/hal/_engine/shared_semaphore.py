@@ -87,7 +87,7 @@ class SharedSemaphore(Semaphore):
     def signal(self, value: SupportsIndex) -> None:
         """Raise the value to `value` in every process; see `Semaphore.signal`."""
         link = self._link
-        link.take()  # a value that another process has signalled by now is refused (S1)
+        link.take()  # first: a value that another process has signalled by now is refused (S1)
         try:
             super().signal(value)
         finally:  # also when an interrupt comes after it has risen
@@ -166,7 +166,9 @@ class Link:
         semaphore, region = self._semaphore(), self.region
         if semaphore is None or semaphore._value >= value or semaphore._failure is not None:
             return
-        region.set_awake(1)  # spares other processes a ring; another thread may end it, harmlessly
+        # Others need not ring while it looks. Another thread of this process may end that, which
+        # costs them a ring and nothing else.
+        region.set_awake(1)
         try:
             for _ in range(_SPINS):
                 if region.value() >= value:
@@ -184,7 +186,7 @@ class Link:
     def publish(self) -> bool:
         """Tell the other processes the value or the failure; return whether that is news.
 
-        Any thread, no engine lock held.
+        For any thread; no lock of the engine is held.
         """
         semaphore, region = self._semaphore(), self.region
         if semaphore is None or region.slot < 0:  # dropped, or this process has left
@@ -216,6 +218,7 @@ class Link:
         with timelines.lock:
             if semaphore is None or self._is_expected or semaphore._failure is not None:
                 return
+            # Told of the next value, whichever: then one registration serves all timepoints.
             value = semaphore._value + 1
             if value <= MAX_VALUE:
                 self._is_expected = True

@@ -93,9 +93,9 @@ class StreamQueue(QueueNumbers):
         self._cancelled = 0
         self._recalled: Operation | None = None
 
-        # The baton: the operation that is being issued, and the step that took it last. Whoever
-        # has it owns the native stream, and `_seen`: queue id -> highest sequence of that queue
-        # that the stream has waited for.
+        # The baton: the operation that is being issued, and the step that took it last. Its holder
+        # owns the native stream, and `_seen`: queue id -> highest sequence of that queue that the
+        # stream has waited for.
         self._issuing: Operation | None = None
         self._owner: CallStep | None = None
         self._seen: dict[int, int] = {}

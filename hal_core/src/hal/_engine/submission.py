@@ -94,7 +94,7 @@ class Submission(Operation):
     def or_cancel(self) -> Awaitable[None]:
         """Return an awaitable for its end that cancels the operation if the task is cancelled.
 
-        So a time-out (`asyncio.wait_for`) or a client who has gone leaves nothing in line. What
+        So a time-out (`asyncio.wait_for`) or a client that disconnects leaves nothing in line. What
         was issued is not recalled: the exception that cancels the task has a note that says
         so. A plain ``await submission`` cancels nothing.
         """
@@ -143,10 +143,8 @@ class Submission(Operation):
         progress.act(host_calls.complete, self, outcome)
 
     def _as_timepoint(self) -> Timepoint:
-        """Return 1 of a semaphore of its own, which is reached when this is done.
-
-        Created lazily: most submissions never need one.
-        """
+        """Return 1 of a semaphore of its own, which is reached when this is done."""
+        # Made when it is needed first: most submissions never need one.
         timepoint = self._private
         if timepoint is None:
             timepoint = progress.act(_make_timepoint, self, None)

@@ -82,7 +82,7 @@ def _unended(queues: list[StreamQueue]) -> list[Submission]:
 
 
 def _last_of(queue: StreamQueue) -> list[Operation]:
-    """Return the operations of one queue after whose ends it is idle; under the lock."""
+    """Return operations of one queue, which is idle once they have ended; under the lock."""
     operations: list[Operation] = [*queue._unissued(), *queue._hosts]
     for operation in reversed(queue._ring):
         # A part of a recording has no handle to wait for; the rest of it is among the others.

@@ -1,10 +1,9 @@
 """Timelines: values that only rise, their recorded points, and their waiters.
 
 One process-wide lock, `lock`, guards the values, points and waiters of every
-timeline and the states of every operation. It is a leaf: only the bookkeeping
-of this package runs under it, never a native primitive, never
-user code (invariant I5). Every method here expects it held, and puts the follow-ups
-of a change into a `Work` list (see `hal._engine.progress.drain`).
+timeline and the states of every operation. It is a leaf: only the bookkeeping of this package runs
+under it, never a native primitive or user code (I5). The caller of every method here holds it, and
+the follow-ups of a change go into a `Work` list (see `hal._engine.progress.drain`).
 
 A lock for each semaphore was rejected. An operation reserves all of its signals at once (S1), a
 wait for any of many registers with all of them, and a retirement goes through the rings of several
@@ -99,8 +98,8 @@ class Batch:
 
     A signal may release a hundred thousand operations. Released in one go they would keep every
     other submission waiting for the lock, and the caller's budget (Q1) could not end among them.
-    Under the lock. `some` are in hand until all of them are released, so that a call
-    that breaks off part-way loses none.
+    `some` has the operations in hand until all of them are released, so that a call that breaks off
+    part-way loses none.
     """
 
     __slots__ = ("_bucket", "_rest", "some")
@@ -117,11 +116,11 @@ class Batch:
         if self._rest is None:
             self._rest = iter(self._bucket.items())
         try:
-            # One call of C's, so that what leaves the iterator is in the list.
+            # One call of C: no Ctrl-C comes between leaving the iterator and joining the list.
             self.some.extend(itertools.islice(self._rest, most))
         except own(RuntimeError):
-            # It was still registered, around a Ctrl-C, and an operation has left it. Releasing an
-            # operation twice is harmless.
+            # The bucket has changed: a Ctrl-C had left it registered, and an operation was removed.
+            # From its beginning, then: to release an operation twice is harmless.
             self._rest = iter(list(self._bucket.items()))
             self.some.extend(itertools.islice(self._rest, most))
 
@@ -129,10 +128,8 @@ class Batch:
 class Waiters:
     """The waiters for each value; every step costs the same for any number of them.
 
-    A bucket per distinct value and kind of waiter, and a heap of their keys.
-    Removed keys may linger in the heap: they are skipped, and purged once
-    they are the greater part. Watchers are told one by one; operations
-    are released by the bucket, since there may be a hundred thousand.
+    A bucket per distinct value and kind of waiter, and a heap of their keys. Watchers are told one
+    by one; operations are released by the bucket, since there may be a hundred thousand.
     """
 
     __slots__ = ("_buckets", "_keys")
@@ -165,6 +162,8 @@ class Waiters:
                 continue
             if not bucket:
                 del self._buckets[key]
+                # The key lingers in the heap, which would be searched for it. It is skipped there,
+                # and purged with the others once they are the greater part.
                 if len(self._keys) > 2 * len(self._buckets) + 16:
                     self._keys = list(self._buckets)
                     heapq.heapify(self._keys)
@@ -287,6 +286,8 @@ class Timeline:
         if self._recorded is not None and self._recorded._keys:
             self._recorded.take(value, work)
         if self._reached is not None and self._reached.any_up_to(value):
+            # These wait for the value itself, and may be unable to ask for it, as callbacks are:
+            # the progress thread does.
             operation._want(work)
 
     def _covering(self, value: int) -> Operation | None:
@@ -317,8 +318,8 @@ class Timeline:
         """Return the register of those that wait until a value is reached.
 
         They learn of it from the retirement of the operation that signals it. If that is recorded
-        later, its publication asks for the retirement; if it is recorded already, whoever
-        registers retires it, or uses `_until_told`.
+        later, its publication asks for the retirement. If it is recorded already, the caller
+        retires it, or uses `_until_told`.
         """
         if self._reached is None:
             self._reached = Waiters()

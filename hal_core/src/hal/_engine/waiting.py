@@ -38,7 +38,7 @@ from hal.handlers import own
 Entries: TypeAlias = Sequence[Timepoint]
 
 POLL_SECONDS: Final = 100e-6
-"""How long it asks without a pause, whoever else wants the processor: the cost of a wake-up."""
+"""How long it asks without a pause, even if others want the processor: the cost of a wake-up."""
 
 _EAGER_TURNS: Final = 4
 """How often it asks before it yields the processor in between: enough for short work.
@@ -114,6 +114,7 @@ def _ask_until(
     is_crowded = False
     step.calm = True  # no engine state in its hands: a signal handler may call anything
     while True:
+        # No lock is held: a native call may take long, and others submit meanwhile (I5).
         for operation in points:
             answer = query(operation)
             if answer is not False or operation._retired:
@@ -327,7 +328,8 @@ class HostWaiter:
 
         Under the lock, which the caller releases for a moment where this yields False.
         """
-        # It yields there only, not at every entry: a suspended generator is closed when a Ctrl-C
+        # A generator, since the caller holds the lock in a `with` that must be left in between. It
+        # yields there only, not at every entry: a suspended generator is closed when a Ctrl-C
         # breaks the wait off, and Python drops a second Ctrl-C that comes in the closing.
         left = _HOLD
         self._is_asleep = False
