@@ -89,7 +89,7 @@ def allocate_shareable(device: DeviceCore, size: int, index: int) -> Storage:
     shared = _Shared(region, device._heap.allocate_apart(size))
     assert shared.inner is not None  # noqa: S101 - for the type checker
     assert shared.inner.address is not None  # noqa: S101 - it was published
-    owner = Owner(shared, callback=lambda: _lend(shared))
+    owner = Owner(shared, lambda: _lend(shared))
     storage = device._heap.adopt(shared.inner.address, size, memory, None, owner)
     _own[region.secret] = cast("Adopted", storage)
     return storage
@@ -180,7 +180,7 @@ def _open_device(device: DeviceCore, ticket: BufferTicket) -> Storage:
         region.leave()
         watch.ring(region)
 
-    owner = Owner(_Shared(region), callback=leave)
+    owner = Owner(_Shared(region), leave)
     owner.opened = address
     return device._heap.adopt(address, size, MemoryType.DEVICE, None, owner)
 

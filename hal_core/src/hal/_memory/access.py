@@ -14,7 +14,7 @@ from hal.errors import ArgumentTypeError, InvalidArgumentError, OperationError
 def check_buffer(
     device: DeviceCore, buffer: object, what: str, need: int = 0, where: str = "queue"
 ) -> Storage:
-    """Return the storage of an open buffer that `device` may use so; raise otherwise.
+    """Return the storage of an open buffer that `device` may use in this way, or raise.
 
     `need` has bits of `hal._memory.usage`; `where` names the part of the call that must
     belong to the device. Keep the result alive, not the buffer's own attribute, which

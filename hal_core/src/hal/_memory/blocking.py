@@ -70,7 +70,7 @@ def close(device: DeviceCore) -> None:
         if ours.used is not None and context.lost is None:
             with dropped(DeviceLostError):  # closing goes on
                 contexts.synchronize(context, ours.stream)
-        streams.pop()  # first: a Ctrl-C leaks the stream, and destroys none twice
+        streams.pop()  # before its end: a Ctrl-C leaks the stream, and destroys none twice
         if ours.stream and context.lost is None:
             end_all(context, context.native.destroy_stream, [ours.stream])
 
@@ -91,7 +91,7 @@ def _move(step: CallStep, device: DeviceCore, request: _Request) -> None:
         raise no_address(storage, OperationError)
     view = None
     if storage.__class__ is Transient:
-        view = view_of(storage)  # a dealloca waits for it with giving the memory back
+        view = view_of(storage)  # as long as it lives no dealloca gives the memory back
     step.calm = True  # no engine state in its hands: a signal handler may call anything
     array = array_address(host)
     place = (place if seen is None else seen) + start

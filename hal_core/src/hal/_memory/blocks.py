@@ -57,11 +57,9 @@ class Owner:
 
     __slots__ = ("callback", "handle", "imported", "opened", "owner")
 
-    def __init__(
-        self, owner: object, imported: int = 0, callback: Callable[[], object] | None = None
-    ) -> None:
+    def __init__(self, owner: object, callback: Callable[[], object] | None = None) -> None:
         self.owner = owner  # what keeps the memory alive
-        self.imported = imported  # the argument of `release_host`; 0 for none
+        self.imported = 0  # the argument of `release_host`; 0 for none
         self.callback = callback
         # The kind and the number of the native handle that the memory is part of, if it is
         self.handle: tuple[int, int] | None = None

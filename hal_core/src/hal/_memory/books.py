@@ -17,7 +17,7 @@ memory is not counted: hal neither made it nor can free it.
 Two facts are primary: the list of the blocks with their leases, and what is taken of each pool.
 Each change of these is one store: a block with the lease `GONE` is no longer of the list. Places in
 the list, buckets, free pieces and sums are derived, and a mark is set while they change. A Ctrl-C
-leaves the mark, and whoever comes next rebuilds them all (`_mend`). The rejected alternative, an
+leaves the mark, and the next call rebuilds them all (`_mend`). The rejected alternative, an
 order of steps for every change that an interrupt may cut short anywhere, needs a repair for each.
 """
 

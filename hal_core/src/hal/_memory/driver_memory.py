@@ -80,15 +80,15 @@ class DriverMemory:
         block.host_address = native.host_pointer(block.address, memory)
 
     def free(self, block: Block) -> None:
-        """Free a block that is out of the books; does nothing on a lost context. May block.
+        """Free a block that is out of the books; does nothing on a lost context.
 
-        What the driver's pool has given never does.
+        May block, except for a block of the driver's pool.
         """
         if block.way == ASYNC:
             with self.housekeeping:
                 self.free_async(block)
             return
-        if not block.address:  # it was not made
+        if not block.address:  # an interrupt came before the allocation
             return
         self.frees = object()
         if self._context.lost is None:

@@ -46,9 +46,9 @@ _DESTROY: Final = {
 
 
 class Process:
-    """Whether the interpreter is about to tear modules down.
+    """The state of the interpreter: whether it is about to tear modules down.
 
-    A finaliser that runs then reaches it through its reaper, because globals are gone.
+    A finaliser that runs then finds it through its reaper, because globals are gone.
     """
 
     __slots__ = ("is_ending",)
@@ -140,7 +140,7 @@ class Reaper:
                 and self._loose + self._books.unused <= self.cache_limit
                 and not (self._driver.is_closed or self._context.starved)
             ):
-                return  # the next allocation works it off
+                return
         if not self._asked:
             self._asked = True
             progress.reap_later(self.reap)
@@ -165,7 +165,7 @@ class Reaper:
         """
         books, doomed = self._books, self.doomed
         self._loose = 0
-        # First: what it releases joins the others.
+        # These first: what they release joins the others.
         if self.late:
             self.late = [storage for storage in self.late if not self._doom_late(storage)]
         while doomed:
@@ -182,7 +182,7 @@ class Reaper:
                     books.put_back(what)
                 else:
                     self._waste.append(what)
-            doomed.popleft()
+            doomed.popleft()  # last: an entry that an interrupt cuts short is processed again
         return bool(self._returning)
 
     def _doom_late(self, storage: Transient) -> bool:

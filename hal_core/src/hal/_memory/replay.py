@@ -84,7 +84,7 @@ class Give(_OneCall):
 
 
 class Housed(Take):
-    """An execution with temporaries, whose memory it reserves before it and gives back behind."""
+    """An execution with temporaries, which reserves their memory first and gives it back last."""
 
     __slots__ = ("arguments", "inner")
 

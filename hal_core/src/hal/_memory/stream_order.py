@@ -2,11 +2,10 @@
 
 Where the driver allocates and frees in the order of streams, each alloca of device memory is
 a call to its pool. Elsewhere allocas take pieces of segments (`hal._memory.segment_pool`), which a
-thread makes, because a native allocation may block. Whoever takes or gives has the queue's baton,
-so nothing of that queue comes between. docs/architecture.md, Memory in the order of streams, has
-the rules, and what was tried instead.
-
-`hal._buffers.alloca` has the search for memory for those that found none.
+thread makes, because a native allocation may block. The thread that takes or gives has the queue's
+baton, so nothing of that queue comes between. docs/architecture.md, Memory in the order of streams,
+has the rules, and what was tried instead. `hal._buffers.alloca` has the search for memory for those
+that found none.
 """
 
 from __future__ import annotations
@@ -51,10 +50,10 @@ class StreamOrder:
     def take(self, operation: Operation, storages: Sequence[Transient]) -> bool:
         """Give storages memory that their queue may use from `operation` on: all or nothing.
 
-        They are of one kind of memory. An operation that had some of it, and waited for the rest,
-        would keep it from another one that does the same. Never blocks. The operation is being
-        issued.
+        They are of one kind of memory, and the operation is being issued. Never blocks.
         """
+        # None is kept for later: an operation that had some of it, and waited for the rest, would
+        # keep it from another one that does the same.
         books, reaper = self._books, self._reaper
         if books.lock._is_owned():
             return False  # a signal handler has interrupted it: a thread of ours tries again
@@ -147,7 +146,7 @@ class StreamOrder:
         return found
 
     def _leaving_streams(self, queue: StreamQueue) -> int:
-        """Return the freed bytes that `queue` cannot have yet; under the lock."""
+        """Return the freed bytes that `queue` cannot have yet; under the books' lock."""
         leaving = self._leaving
         while leaving and leaving[0][0]._retired:
             leaving.popleft()
@@ -246,11 +245,11 @@ class StreamOrder:
     def _free_for(self, need: int, made: int) -> None:
         """Have a thread give unused memory back, if that makes room for `need` bytes.
 
-        What was just made does not count: it would be made and given back again, for ever. Not
-        while work runs: a native free waits for that work, and other calls wait for the free in the
-        driver. A starved operation tries again when work has ended.
+        The bytes that were just made, `made` of them, do not count as unused.
         """
         books = self._books
+        # Not while work runs: a native free waits for that work, and other calls wait for the free
+        # in the driver. A starved operation tries again when work has ended.
         if self.is_freeing or any(queue._ring for queue in self._context.queues):
             return
         with books.lock:
@@ -265,7 +264,7 @@ class StreamOrder:
                 pool = self._driver.pool_statistics()
                 if pool is not None:
                     unused += max(pool[0] - pool[1], 0)
-        unused -= made
+        unused -= made  # else it would be made and given back again, for ever
         if unused > 0 and room + unused >= need:
             self.is_freeing = True
             progress.workers.run(self._free_unused)
