@@ -34,6 +34,8 @@ def cut(order: CommandOrder, places: Sequence[int], launches: Sequence[object]) 
     Commands with the same one of `launches` are neighbours, and one part, whatever waits for
     them. Those of others have None.
     """
+    # The fewest waits that keep the order and delay nothing. Levels of parts were rejected:
+    # they are fewer operations, but all copies of a pipeline would be done before its first kernel.
     awaited = _find_waits(order, places)
     ends = {each for waits in awaited.values() for each in waits}
     last: dict[int, int] = {}  # of each place, its last part

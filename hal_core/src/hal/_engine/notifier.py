@@ -4,6 +4,9 @@ The driver never calls Python: a plain C function rings the doorbell. Where the 
 call it for an event by itself, a stream of its own, one per queue, waits for
 the operation's event and then runs it (design section 5, "Notification"). On the
 queue's own stream that function would hold up the operations behind it.
+
+To sleep in the driver instead, in a call that blocks on the event, was rejected: no failure, signal
+or close could end it.
 """
 
 from __future__ import annotations

@@ -110,6 +110,8 @@ def act(function: Callable[[CallStep, _A, _B], _T], first: _A, second: _B) -> _T
             step.is_left = True
             act(nothing, None, None)
     except BaseException:
+        # The one handler for all that the engine changes. One in each function was rejected: a
+        # second interrupt breaks it off, and then nothing knows what is left.
         if step.is_open():
             # The list comes first: another thread repairs it, whatever happens to this one. Then it
             # is repaired at once, if there is room on the stack. An interrupt in here loses

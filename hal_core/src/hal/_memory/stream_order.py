@@ -4,8 +4,7 @@ Where the driver allocates and frees in the order of streams, each alloca of dev
 a call to its pool. Elsewhere allocas take pieces of segments (`hal._memory.segment_pool`), which a
 thread makes, because a native allocation may block. The thread that takes or gives has the queue's
 baton, so nothing of that queue comes between. docs/architecture.md, Memory in the order of streams,
-has the rules, and what was tried instead. `hal._buffers.alloca` has the search for memory for those
-that found none.
+has the rules. `hal._buffers.alloca` has the search for memory for those that found none.
 """
 
 from __future__ import annotations
@@ -96,6 +95,8 @@ class StreamOrder:
 
     def _allocate(self, operation: Operation, storages: Sequence[Transient]) -> bool:
         """Have the driver make storages' memory in the order of a stream, as `take` does."""
+        # A call for each storage. Segments out of the driver's pool were tried: they saved some of
+        # the calls, and held up to a third more memory.
         books, queue, native = self._books, operation._queue, self._context.native
         state = self._state()  # before: memory freed meanwhile is worth another try
         for storage in storages:
