@@ -8,7 +8,8 @@
  * (its programming guide, "Memory Management" of the stream-ordered allocator); to be sure, and
  * because a call to the operating system takes long, the pool is asked only for what it has at hand:
  * as much was in use before, and it keeps that (`DriverMemory.at_hand`). Whatever grows the pool, is
- * under a memory limit or finds no memory is the Python engine's. */
+ * under a memory limit or finds no memory is the Python engine's. To let the interpreter lock go around the call
+ * was rejected: the step would no longer be atomic, and would pay for switches of threads. */
 
 #include "arguments.h"
 #include "issue.h"

@@ -224,10 +224,10 @@ int wait_for(const struct calls *calls, void *stream, void *event);
 int ask(const struct calls *calls, PyObject *operation);
 
 /* The event behind an operation is *put off* (`Event.due`): later work on the stream has it recorded behind itself,
- * or whoever lets something wait for it has it recorded where the stream is then. To record an event costs as much as
+ * or code that has something wait for it has it recorded where the stream is then. To record an event costs as much as
  * to allocate. Only the last operations of a ring have one that is put off, and only while few launches are in
- * flight, so that to record it with the interpreter lock kept does not block. So whoever asks whether such an
- * operation is complete asks the stream: an event that was recorded only for that would not be complete yet. */
+ * flight, so that to record it with the interpreter lock kept does not block. Whether such an operation is complete
+ * is asked of the stream: an event that was recorded only for the question would not be complete yet. */
 
 /* Record an event that was put off, which may be done at any time; false if that failed. */
 bool settle(PyObject *event);
