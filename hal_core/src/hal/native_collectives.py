@@ -381,7 +381,7 @@ class NativeGroup(ABC):
 
 
 class Place(NamedTuple):
-    """Where a process stands among those that were launched together."""
+    """The place of a process among those that were launched together."""
 
     rank: int
     """Its number."""
@@ -408,7 +408,7 @@ class MeetingPlace(NamedTuple):
 
 
 class Meet(NamedTuple):
-    """Makes what runs a group's operations on streams that are threads."""
+    """The two functions for groups whose operations run on streams that are threads."""
 
     meeting: Callable[..., Any]
     """Make a `hal._speedups.Meeting`."""

@@ -20,7 +20,7 @@ if TYPE_CHECKING or speedups.module is None:
         _sequence: int
 
     class QueueNumbers:
-        """How far a queue is."""
+        """The progress of a queue: its last operation, launches, and how many have retired."""
 
         __slots__ = ("_launched", "_retired", "_sequence")
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING or speedups.module is None:
         _sequence: int
 
     class BooksNumbers:
-        """What changes with each alloca and dealloca of the driver's pool."""
+        """The sum that each alloca and dealloca of the driver's pool changes."""
 
         __slots__ = ("pooled",)
 

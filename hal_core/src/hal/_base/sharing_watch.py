@@ -22,7 +22,7 @@ _FOLLOW_SECONDS: Final = 200e-6
 
 
 class SharedObject(Protocol):
-    """Something shared."""
+    """An object that other processes share."""
 
     def look(self) -> bool:
         """Take over what others have changed; return whether there is more to look for."""
@@ -35,7 +35,7 @@ class SharedObject(Protocol):
 
 
 class FollowedObject(Protocol):
-    """Something shared that changes again and again."""
+    """A shared object that changes again and again."""
 
     def look_closely(self) -> bool:
         """Look, and do what is to be done here for its next change; return whether it changed."""
@@ -53,7 +53,7 @@ class SharingWatch:
         self._watched: dict[SharedObject, None] = {}
         self._followed: dict[FollowedObject, float] = {}  # until when; the thread's
         self._bells: dict[tuple[int, int, int], SharedRegion | None] = {}
-        # No two rings leave the same number, whoever makes them.
+        # From a random number on, so that the rings of two processes do not leave the same one.
         self._rings = itertools.count(int.from_bytes(os.urandom(4), "little"))
 
     def bell(self) -> int:

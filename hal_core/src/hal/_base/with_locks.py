@@ -3,7 +3,7 @@
 The engine relies on a ``with`` of a lock of C's own: what a signal's handler raises comes before
 the lock is taken, or in the block, whose end releases it. Python 3.14 looks for signals in between
 as well, after the call of ``__enter__`` (python/cpython#148874, cured in 3.15). So an interrupt
-left the lock to nobody, and whoever wanted it next waited for ever.
+left the lock taken for good, and the next thread that wanted it waited for ever.
 
 No look follows the call of a Python function, so ``__enter__`` is one. Inside it an iterator of C's
 takes the lock: a loop looks for signals before it begins another round, not as it begins the first.

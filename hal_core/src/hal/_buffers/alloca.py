@@ -131,7 +131,7 @@ def _check_reachable(source: Submission, signals: tuple[Timepoint, ...]) -> None
     for wait in source._waits:
         for signal in signals:
             semaphore = wait._semaphore
-            # Another value may be signalled by other work.
+            # Only this value: another one may be signalled by other work.
             if signal._semaphore is semaphore and semaphore._value < wait._value == signal._value:
                 raise InvalidArgumentError(
                     f"dealloca: its signal {semaphore.name}@{signal._value} is what the alloca of "
@@ -186,7 +186,7 @@ def storages_of(operation: Operation) -> tuple[Transient, ...]:
 class MemorySearch(MemoryProvider):
     """The search for memory for a device's starved operations, on a thread of the pool."""
 
-    # As an operation of the host's has it: both go to the pool by the same follow-up, `HOST`.
+    # As a host operation has it: both go to the pool by the same follow-up, `HOST`.
     _kind: Final = "alloca"
 
     def __init__(self, context: DeviceContext, heap: Heap) -> None:
@@ -230,7 +230,7 @@ class MemorySearch(MemoryProvider):
                 progress.act(_feed_one, self._context, operation)
                 return
             if self._heap.order.is_freeing:
-                return  # the one that issues it has it try again
+                return  # the thread that frees memory has it try again
             # Twice: work may move between threads between two looks.
             for _ in range(2):
                 if progress.act(_may_come, self._context, operation):
@@ -238,7 +238,8 @@ class MemorySearch(MemoryProvider):
                 if progress.put_behind(_look_again, self._context, operation):
                     return
             if self._heap.order.has_changed(storages):
-                progress.act(_feed_one, self._context, operation)  # meanwhile
+                # Memory was given back meanwhile.
+                progress.act(_feed_one, self._context, operation)
                 return
             error = self._out_of_memory(storages)
         except Exception as raised:  # noqa: BLE001 - whatever a plugin raises there
@@ -286,7 +287,8 @@ def _is_busy(step: CallStep, operation: Operation) -> bool:
     Its effects may give memory back. It has memory looked for again once it has made them, even
     if they are that its own operation found none.
     """
-    # Before the look: the step, which holds no lock, looks for it when it has neither.
+    # Before the look: the other thread, which holds no lock, looks at the list once it has no work
+    # and no baton any more.
     step.awaited.append(operation)
     queue = step.queue
     if step.work or (queue is not None and queue._context is operation._queue._context):

@@ -248,7 +248,7 @@ class Slots(Sequence[Slot]):
             self._check_kind(slot, what, kind)
 
     def _check_device(self, slot: Slot, device: DeviceCore, what: str, rights: int) -> None:
-        """Raise unless commands of a device may use a slot for memory so."""
+        """Raise unless commands of a device may use a slot for memory in this way."""
         owner = self._rules[slot._index].device
         if owner is device or (rights & DISPATCH and owner._context in device._access):
             return

@@ -177,7 +177,7 @@ def give_up(context: DeviceContext, abandoned: tuple[str, ...]) -> None:
 
 
 def wait_for_calls(context: DeviceContext, deadline: float) -> bool:
-    """Wait until no other thread is in a native call; return whether that is so."""
+    """Wait until no other thread is in a native call; return False if the time is up before."""
     while steps.users(context) or (context.direct is not None and context.direct.users):
         if sync.monotonic() >= deadline:
             return False

@@ -47,7 +47,7 @@ class _Buffers:
         need = DISPATCH | (READ if parameter in signature.constants else WRITE)
         storage, denied = argument._storage, argument._denied & need
         if storage is None or argument._device is not device or device._closed or denied:
-            # Words are formatted only here.
+            # The words are made only here: most launches need none.
             what = f"{self._kernel.name}: argument {parameter!r}"
             storage = check_buffer(device, argument, what, need)
         self.used.append(storage)

@@ -206,7 +206,7 @@ _UNSHOWN: Final = "__device__ inline void hal_show(const char *, const char *, h
 
 
 class Printing(NamedTuple):
-    """How the calls of a source that print are compiled."""
+    """The way in which the calls of a source that print are compiled."""
 
     trace: str = ""  # the condition under which a thread traces; empty to trace nothing
     shows: bool = False  # whether the driver prints the traces of a run without an output

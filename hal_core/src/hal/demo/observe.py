@@ -56,7 +56,7 @@ class OperationTimes:
 
 @dataclass(frozen=True, slots=True)
 class Overlap:
-    """How busy the queues were, as parts of the run's time, from 0 to 1."""
+    """The parts of the run's time in which the queues were busy, from 0 to 1."""
 
     busy: dict[str, float]  # of each stage: one of its operations was ready or running
     together: float  # two or more queues were busy

@@ -102,7 +102,7 @@ class Flow(Transfers):
         May be called twice. Buffers stay as they are, and can be released.
         """
         seconds = as_seconds(timeout)
-        keepers = self._alone(self._end)  # first: whoever begins something now finds it closed
+        keepers = self._alone(self._end)  # first: a call that begins now finds it closed
         for merge in self._merges.values():
             merge.close()
         self._close_keepers(keepers, seconds)

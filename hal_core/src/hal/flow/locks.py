@@ -2,8 +2,9 @@
 
 A user's signal handler or finaliser may use a flow in the middle of another call of its thread. A
 plain lock would have it wait for itself for ever, and a re-entrant one would let it in between two
-steps that belong together. So the locks are re-entrant, and whoever is about to take one asks
-first. Between that question and the lock a handler may come in and go again: nothing has begun yet.
+steps that belong together. So the locks are re-entrant, and a caller asks before it takes one
+whether its thread has it. A handler that runs between the question and the lock does no harm:
+nothing has begun yet.
 """
 
 from __future__ import annotations

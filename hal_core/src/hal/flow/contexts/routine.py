@@ -79,7 +79,7 @@ class Bound(NamedTuple):
 
 
 def bind(code: object, steps: Sequence[Step], find: Find) -> list[Bound]:
-    """Return steps with what `find` gives for their names; raise if they may not use it so."""
+    """Return steps with what `find` gives for their names; raise for a use that is not allowed."""
     bound: list[Bound] = []
     written: set[CallArgument] = set()
     for step in steps:
@@ -138,7 +138,7 @@ def _bind(kernel: hal.Kernel, step: Step, find: Find, written: set[CallArgument]
 
 
 def _check_use(found: object, user: str, written: set[CallArgument], *, is_written: bool) -> None:
-    """Raise if a kernel may not use something so."""
+    """Raise if a kernel may not use something in this way."""
     if not isinstance(found, (str, Local, Merge, TrackedBuffer)):
         kind = type(found).__name__
         raise ArgumentTypeError(f"{user} takes a name as a str, a Merge or None, not {kind}")
