@@ -88,10 +88,10 @@ def collect():
         return sorted({plain(test["id"]) for test in runner.run("cpu")["tests"]})
 
 
-def observe(patches, tests=(), seconds=SECONDS):
+def observe(patches, tests=()):
     """Run tests of the suite with patches; return those that failed and those that were run."""
     statuses = {}
-    deadline = time.monotonic() + seconds
+    deadline = time.monotonic() + SECONDS
 
     def note(event):
         if "ended" in event:

@@ -88,12 +88,6 @@ def test_the_submission_fails_with_kernel_block_and_lines(device, program, name,
     assert {int(line) for line in re.findall(r"(?:meet\.cpp:|in line )(\d+)", text)} == {*lines}
 
 
-def test_threads_that_have_returned_are_not_waited_for(device, program):
-    p = device.upload(np.zeros(16, np.int32))
-    device.queue.dispatch(program["returned"], grid=1, block=16, args=(p, 5)).wait(LIMIT)
-    assert p.numpy().tolist() == [2] * 5 + [0] * 11
-
-
 def test_only_what_failed_and_what_waits_for_it_fails(device, program):
     """Also where an operation that puts nothing on the stream is asked before it."""
     p, q = (device.upload(np.zeros(16, np.int32)) for _ in range(2))

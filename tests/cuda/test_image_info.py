@@ -37,7 +37,7 @@ def parameter(place, size):
     return struct.pack("<BBHIHHI", 4, 0x17, 12, 0, place, 0, size << 18 | 0x1F000)
 
 
-def cubin(kernels, number=90):
+def cubin(kernels):
     """Return a cubin of functions with attributes, as NVIDIA's compilers lay it out."""
     names, symbols, infos = b"\0", b"", []
     for index, (name, (attributes, other)) in enumerate(kernels.items()):
@@ -55,7 +55,7 @@ def cubin(kernels, number=90):
         body += content
     head = b"\x7fELF\x02\x01\x01\x41\x08" + bytes(7)
     sizes = (64, 56, 0, 64, len(rows), 0)
-    flags = 0x06000004 | number << 8
+    flags = 0x06000004 | 90 << 8
     head += struct.pack("<HHIQQQIHHHHHH", 2, 190, 1, 0, 0, 64, flags, *sizes)
     return head + sections + body
 

@@ -345,7 +345,7 @@ class Gate:
         self.open()
 
 
-def in_thread(call: Callable[[], Any], *, bind: bool = True, limit: float = 15.0) -> Any:
+def in_thread(call: Callable[[], Any], *, bind: bool = True) -> Any:
     """Run a call on a new thread and return its value, or raise what it raised."""
     box: list[Any] = []
 
@@ -359,7 +359,7 @@ def in_thread(call: Callable[[], Any], *, bind: bool = True, limit: float = 15.0
 
     worker = threading.Thread(target=run, daemon=True)
     worker.start()
-    worker.join(limit)
+    worker.join(15.0)
     if not box:
         return "hangs"
     if not box[0][0]:

@@ -73,7 +73,7 @@ class Vendor:
         where = "".join(line for line in traceback.format_stack()[:-1] if "/schedlab/" not in line)
         self.scheduler.fail(rule, f"{message}\n{where}")
 
-    def enter(self, device, primitive, stream=None, *, needs_bind=True):
+    def enter(self, device, primitive, stream=None):
         """Check the rules for a call, let others run, and raise a planned fault.
 
         An interrupt of what destroys something comes when that has been done: it is returned.
@@ -86,7 +86,7 @@ class Vendor:
             s.report("I10", f"a finaliser calls {primitive}\n{traceback.format_stack()[-6:]}")
         if s.timeline_lock is not None and s.timeline_lock.owner is me:
             self.broken("I5", f"{me.name} calls {primitive} under the timeline lock")
-        if needs_bind and self.bound.get(me.number) is not device:
+        if self.bound.get(me.number) is not device:
             self.broken("bind", f"{me.name} calls {primitive} and has not bound the device")
         if device.closed and primitive != "bind":
             self.broken("I7", f"{primitive} after the device was closed")
