@@ -235,6 +235,7 @@ class MemorySearch(MemoryProvider):
             for _ in range(2):
                 if progress.act(_may_come, self._context, operation):
                     return
+                # What stands in the progress thread's inbox may give memory back: decide behind it.
                 if progress.put_behind(_look_again, self._context, operation):
                     return
             if self._heap.order.has_changed(storages):

@@ -240,7 +240,8 @@ class Playback:
         except own(HalError) as error:
             raise self._explain(error, nodes, node) from error
         if end == len(functions) and replica is not self._template:
-            # The calls have copied the arguments. After an error the collector frees the replica.
+            # The calls have copied the arguments, so another execution may bind it anew. After an
+            # error, which may have come in the middle of a call, it is not used again.
             self._spares.append(replica)
 
     def _run_on_host(self, table: Table | LateTable, moves: Container[int]) -> None:
@@ -286,7 +287,8 @@ class Playback:
         nodes: list[Node] = [_EMPTY] * len(lowering.dependencies)
         for position, node in zip(lowering.positions, replica.nodes, strict=True):
             nodes[position] = node
-        # A graph takes no launch of an empty grid: one of a block stands for it, switched off.
+        # A graph takes no launch of an empty grid: one of a block stands for it, switched off. To
+        # leave it out was rejected: each set of empty grids would need an instance of its own.
         empty = [each for each in self._uses.sized if not all(replica.nodes[each].grid)]
         for command in empty:
             whole = replica.nodes[command]._replace(grid=(1, 1, 1))

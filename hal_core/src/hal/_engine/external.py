@@ -340,6 +340,7 @@ def notify(
 
 def let_stream_wait(context: DeviceContext, handle: int) -> None:
     """Make a vendor's stream wait for all work of a device that needs no further action."""
+    # A stream waits only for events that have been recorded (I1), so what can be issued is first.
     settle(context)
     _let_wait(context, handle, issued(context))
 

@@ -196,7 +196,10 @@ def _queues_for(entries: Entries) -> dict[StreamQueue, None]:
 
 
 bells: Final[list[sync.Doorbell]] = []
-"""Doorbells that nobody sleeps at; a driver may still ring one."""
+"""Doorbells that nobody sleeps at; a driver may still ring one.
+
+Kept for the next waiters: the memory of a doorbell is never freed (`hal._base.sync.Doorbell`).
+"""
 
 
 def _take_bell() -> sync.Doorbell:

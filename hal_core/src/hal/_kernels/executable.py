@@ -84,7 +84,7 @@ class Kernel:
         self.shared_memory = shared_memory
         # Blocks as they were given, of plain ints or None, that are within the limits
         self._blocks: dict[object, tuple[int, int, int]] = {}
-        # The most dynamic shared memory that was checked and allowed; -1: not even none was
+        # The most dynamic shared memory that was checked and allowed; -1: none was, not even 0
         self._allowed = -1
         if signature is None:
             signature = _sized_signature(name, info.parameter_sizes)
@@ -263,13 +263,13 @@ def load_executable(
     except own(NotFoundError):
         found = False
     except own(InvalidArgumentError):
-        if signatures is None:  # else the user says what a table that cannot be read does not
+        if signatures is None:  # else the user says what the table, which cannot be read, would say
             raise
         found = False
     kernels: dict[str, Kernel] = {}
     for name, entry in entries.items():
         signature = (signatures or {}).get(name, entry.signature)
-        # The table lists the kernels of the source; an #if may have left one out.
+        # The table lists the kernels of the source, and an #if may have left one out of the image.
         with dropped(NotFoundError):
             kernels[name] = Kernel(
                 device, module, name, signature, entry.block, entry.shared_memory

@@ -35,10 +35,9 @@ def run_on_host(
 ) -> None:
     """Make native calls, ``(function, node)``, one after another, and wait for the last.
 
-    They go to a stream of their own. The stream is idle before each call whose
-    number is in `moves`: otherwise the driver would wait for it, under locks that
-    we do not know. Blocks; runs on a thread of the pool. Raises what the calls
-    raise, once the stream is idle, and loses the device if it never becomes idle.
+    They go to a stream of their own, which is idle before each call whose number is in `moves`.
+    Blocks; runs on a thread of the pool. Raises what the calls raise, once the stream is idle,
+    and loses the device if it never becomes idle.
     """
     native = device._native
     try:
@@ -47,6 +46,7 @@ def run_on_host(
         try:
             for number, (function, node) in enumerate(calls):
                 if number in moves:
+                    # Else the driver would wait for the stream, under locks that we do not know.
                     native.synchronize_stream(stream)
                 if node.__class__ is IndirectLaunchNode:
                     _launch(device, stream, node)
@@ -60,11 +60,9 @@ def run_on_host(
 
 
 def _end(device: DeviceCore, stream: int) -> None:
-    """Wait until a stream is idle, since its work uses memory, and destroy it.
-
-    What cannot be freed goes with the device.
-    """
+    """Wait until a stream is idle and destroy it; what cannot be freed goes with the device."""
     try:
+        # First: when this returns, the memory that the stream's work uses may be given back.
         device._native.synchronize_stream(stream)
         device._native.destroy_stream(stream)
     except own(HalError) as error:

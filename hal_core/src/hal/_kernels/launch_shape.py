@@ -40,11 +40,11 @@ def check_block(
     verb: str,
 ) -> tuple[tuple[int, int, int], int]:
     """Return the threads of a block and its dynamic shared memory, within the kernel's limits."""
-    # As a key a tuple of plain ints equals no other block: (1, True) is to be refused.
+    # Only plain ints are looked up: as a key (1, True) equals (1, 1), and it is to be refused.
     is_plain = block is None or type(block) is int
     is_plain |= type(block) is tuple and all(type(count) is int for count in block)
     known = kernel._blocks.get(block) if is_plain else None
-    if known is not None:  # every limit is a constant of the kernel
+    if known is not None:  # checked once: every limit is a constant of the kernel
         return known, check_shared_memory(kernel, shared_memory, verb)
     threads = kernel.block if block is None else _three(block, "block", kernel, verb)
     if threads is None:

@@ -23,12 +23,9 @@ _DEEPEST: Final = 1024
 class BufferSet:
     """The buffers that one input in flight uses, and their last users.
 
-    Nobody else has these buffers, so the waits are known beforehand,
-    and cost no more than by hand: an upload comes after the execution before,
-    or the download of what it writes; an execution after its uploads and the
-    downloads before; a download after its execution. A failure stops
-    all later work in the same set, so the last of it tells. It
-    is noted before the trace is called, which may raise.
+    Nobody else has these buffers, so the waits are known beforehand, and cost no more than by hand:
+    an upload comes after the execution before, or the download of what it writes; an execution
+    after its uploads and the downloads before; a download after its execution.
     """
 
     __slots__ = ("buffers", "execution", "is_doubtful", "others", "reads", "uploads")
@@ -51,6 +48,7 @@ class BufferSet:
 
     def ends(self) -> list[hal.Submission]:
         """Return the submissions that end after all uses of the set."""
+        # A failure stops all later work in the same set, so these tell of every failure.
         return [*self.others, *self.downloads(), *self.uploads, *self.execution]
 
     def follow(self, execution: hal.Submission) -> None:
@@ -203,7 +201,7 @@ class Pipeline:
 
         def submit(waits: list[Any]) -> hal.Submission:
             execution = compute.execute(commands, bindings=table, wait=waits)
-            mine.follow(execution)
+            mine.follow(execution)  # in here: after this the trace is called, which may raise
             return execution
 
         after = [*mine.uploads, *mine.downloads()] or mine.execution
