@@ -139,10 +139,10 @@ def is_users(error: BaseException) -> bool:
 def fresh(error: BaseException) -> HalError:
     """Return a new exception to raise for a kept one, which becomes its cause.
 
-    It is of the kept one's class if that is a `HalError`, else a
-    `SemaphoreFailedError`. One instance raised from many threads would grow
-    its traceback and link unrelated contexts.
+    It is of the kept one's class if that is a `HalError`, else a `SemaphoreFailedError`.
     """
+    # Not the kept one itself: raised from many threads it would grow its traceback, and link
+    # contexts that have nothing to do with each other.
     if isinstance(error, HalError):
         copy = _blank(error.__class__)
         copy.args = error.args

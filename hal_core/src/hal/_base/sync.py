@@ -61,13 +61,10 @@ monotonic = time.monotonic
 
 
 def start_thread(name: str, target: Callable[[], None]) -> None:
-    """Start a daemon thread that runs `target` once.
-
-    It is a daemon, because others are joined before exit hooks run, and the hook that
-    closes every device needs the helper threads. Raises `OperationError` if the
-    system cannot start one.
-    """
+    """Start a daemon thread that runs `target` once; raises `OperationError` if none starts."""
     try:
+        # A daemon, because others are joined before exit hooks run, and the hook that closes every
+        # device needs the helper threads.
         threading.Thread(target=target, name=name, daemon=True).start()
     except own(RuntimeError, MemoryError) as error:
         raise OperationError(
@@ -78,12 +75,9 @@ def start_thread(name: str, target: Callable[[], None]) -> None:
 
 
 def yield_thread() -> None:
-    """Let other threads run: give up the interpreter lock and the processor once.
-
-    Not ``time.sleep(0)``, which Linux rounds up to the timer slack of 50
-    microseconds, nor `os.sched_yield`, which keeps the interpreter lock
-    before Python 3.12.
-    """
+    """Let other threads run: give up the interpreter lock and the processor once."""
+    # Not `time.sleep(0)`, which Linux rounds up to the timer slack of 50 microseconds, nor
+    # `os.sched_yield`, which keeps the interpreter lock before Python 3.12.
     _libc.sched_yield()
 
 
@@ -129,25 +123,23 @@ class Doorbell:
         _quick.sem_post(self.argument)
 
     def spin(self) -> None:
-        """Busy-wait some 50 microseconds for `ring`, without the interpreter lock; `wait` follows.
-
-        Waking a sleeping processor can cost as much, and so can the
-        interpreter lock when two threads contend for it; a loop in Python would contend with the
-        very thread that is to ring. So the C library spins here: a linear search compares the flag
-        with that of a rung one over and over. Two such flags, which are long, take it
-        some microseconds to compare; by then the ringer has probably released the
-        interpreter lock.
-        """
+        """Busy-wait for `ring` without the interpreter lock, some 50 microseconds; then `wait`."""
         if _CAN_SPIN:
+            # To wake a sleeping processor can cost as much, and so can the interpreter lock when
+            # two threads contend for it: a loop in Python would contend with the very thread that
+            # is to ring. So the C library spins: a linear search compares the flag with that of a
+            # rung one over and over. Both are long, and take some microseconds to compare once
+            # rung; by then the ringer has probably released the interpreter lock.
             _libc.lfind(self._flag, _RUNG, _SPINS, 0, _compare)
 
     def wait(self, timeout: float) -> bool:
         """Sleep until rung or for `timeout` seconds, infinity too; consume all rings at once.
 
         Returns True if it was rung. Releases the interpreter lock meanwhile. Ctrl-C ends it in the
-        main thread, which looks for one every half a second: a signal whose C handler ran
-        between Python's last look and the system call, or on another thread, ends no sleep.
+        main thread.
         """
+        # The main thread looks for a Ctrl-C every half a second: a signal whose C handler ran
+        # between Python's last look and the system call, or on another thread, ends no sleep.
         is_main = get_ident() == threading.main_thread().ident
         most = _LOOK_SECONDS if is_main else _LONGEST_SECONDS
         end = monotonic() + timeout

@@ -197,9 +197,7 @@ class InstancePool:
     def take(self, stream: int, table: Table, lease: Lease) -> Instance | None:
         """Return an instance that the stream may launch now, or None if a new one is wanted.
 
-        Prefers one that is bound to the table, which needs no update, then the stream's own: while
-        that runs it serves no other stream, and an idle one serves any. The lease holds it from now
-        on.
+        The lease holds it from now on.
         """
         with self._lock:
             instance = self._choose(stream, table)
@@ -234,7 +232,8 @@ class InstancePool:
             if not instance.is_free_for(stream):
                 continue
             if instance.replica.table == table:
-                return instance
+                return instance  # it needs no update
+            # The stream's own first: while that runs it serves no other; an idle one serves any.
             if best is None or (instance.stream == stream and best.stream != stream):
                 best = instance
         return best

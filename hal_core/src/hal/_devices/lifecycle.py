@@ -34,15 +34,12 @@ _opened = False  # whether this process, or one that it was forked from, has ope
 
 
 def install(public_classes: tuple[type, ...]) -> None:
-    """Register the exit hook, and the changes to make in a forked child.
-
-    A child has its parent's handles but none of its threads, and a driver's
-    context does not survive the fork. So after a device was opened every call
-    in the child raises. Replacing the methods costs nothing without a fork,
-    unlike a check in every call. If no device was opened, the child only drops what
-    threads of the parent held or were.
-    """
+    """Register the exit hook, and the changes to make in a forked child."""
     atexit.register(close_all)
+    # A child has its parent's handles but none of its threads, and a driver's context does not
+    # survive the fork. So after a device was opened every call in the child raises: its methods are
+    # replaced, which costs nothing without a fork, unlike a check in every call. If none was
+    # opened, the child only drops what threads of the parent held or were.
     os.register_at_fork(
         after_in_child=lambda: _disable(public_classes) if _opened else progress.renew()
     )

@@ -150,8 +150,7 @@ def _put_back(operation: Operation, state: int, step: CallStep) -> None:
     """Put an operation that is not issued, or in part, back into line; under the lock (Q1, M3).
 
     Its signals stay reserved. The baton is released until enough of the work in flight has
-    retired, or memory was given back, so that no thread blocks. In an ordered queue all behind
-    it waits, too; in an unordered one a starved one leaves the backlog.
+    retired, or memory was given back, so that no thread blocks.
     """
     queue = operation._queue
     _release_shared(operation)
@@ -159,6 +158,8 @@ def _put_back(operation: Operation, state: int, step: CallStep) -> None:
     operation._is_begun = False
     if not queue._ordered:
         queue._pending[operation] = None
+    # In an ordered queue all behind it waits, too; in an unordered one a starved operation leaves
+    # the backlog, for those behind it may run first.
     if queue._ordered or state == PARTLY:
         queue._backlog.appendleft(operation)
     if state == STARVED:

@@ -470,11 +470,12 @@ def put_last(function: Callable[[CallStep, _A, _B], object], first: _A, second: 
 def resume(step: CallStep, _: None, __: None) -> bool:
     """Do some of what this thread has put off; return whether there was any.
 
-    For a thread that is about to sleep, maybe for that. It takes back what it has handed to the
-    progress thread, because two threads that issue would take the interpreter lock from each other;
-    but nothing of others, whose devices must not hold it up (Q1).
+    For a thread that is about to sleep, perhaps until that is done.
     """
     steps.take_later(step)
+    # What it handed to the progress thread it does itself, because two threads that issue would
+    # take the interpreter lock from each other; but nothing of other threads', whose devices must
+    # not hold it up (Q1).
     return _progress.take_back(step) or bool(step.later)
 
 

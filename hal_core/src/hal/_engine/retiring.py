@@ -109,12 +109,7 @@ def harvest(step: CallStep, queue: StreamQueue, _: None = None) -> None:
 
 
 def _find_end(step: CallStep, queue: StreamQueue) -> tuple[Operation, WorkFailedError] | None:
-    """Have the step retire what has completed; return the first operation that failed alone.
-
-    A binary search: a stream ends its operations in order, so the first that has not ended
-    is found with as many questions as its position has bits. To ask one after the other would
-    take a native call for each that has ended, and there may be a thousand.
-    """
+    """Have the step retire what has completed; return the first operation that failed alone."""
     low = high = None
     with timelines.lock:
         clear_head(queue)
@@ -129,6 +124,9 @@ def _find_end(step: CallStep, queue: StreamQueue) -> tuple[Operation, WorkFailed
     answer = _ask_and_heed(high, step)
     if answer is True:
         return None
+    # A binary search: a stream ends its operations in order, so the first that has not ended is
+    # found with as many questions as its position has bits. To ask one after the other would take
+    # a native call for each that has ended, and there may be a thousand.
     end, first, last = high, low._sequence, high._sequence
     while last - first > 1:
         middle = (first + last) // 2

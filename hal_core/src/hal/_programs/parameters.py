@@ -310,16 +310,14 @@ def _null(_: object) -> int:
 
 
 def _sticky(argument: SupportsInt) -> int:
-    """Convert an integer to a double so that rounding it again to fewer bits is exact.
-
-    `struct` converts through a double, and rounding twice can give another
-    result than rounding once. So the low bits are cut off, and the last bit
-    that is kept records whether any of them was set (a sticky bit).
-    """
+    """Convert an integer to a double so that rounding it again to fewer bits is exact."""
     value = int(argument)
     excess = value.bit_length() - _DOUBLE_BITS
     if excess <= 0:
         return value
+    # `struct` converts through a double, and rounding twice can give another result than rounding
+    # once. So the low bits are cut off, and the last bit that is kept records whether any of them
+    # was set (a sticky bit).
     magnitude = abs(value)
     kept = magnitude >> excess
     kept = (kept | (kept << excess != magnitude)) << excess

@@ -328,11 +328,9 @@ class Group(Participant):
     # Issue
 
     def _take_turn(self, launch: Launch) -> None:
-        """Raise unless it is an operation's turn; one that did not run has broken the group.
-
-        Takes no lock, since it may run inside the submission of another group. No two threads
-        get here at once: each operation waits for the one before it.
-        """
+        """Raise unless it is an operation's turn; one that did not run has broken the group."""
+        # No lock, since it may run inside the submission of another group. No two threads get here
+        # at once: each operation waits for the one before it.
         if self._broken is not None:
             raise again(self._broken)
         if launch.turn != self._turn:
