@@ -22,7 +22,7 @@ os.environ.setdefault("HAL_SPEEDUPS", "0")  # before anything imports hal
 
 
 class Multiplied(NamedTuple):
-    """What the cases of a test multiply, and which of them stay in `make test`."""
+    """The kind of cases that a test multiplies, and those of them that stay in `make test`."""
 
     kind: str
     stays: int | tuple[str, ...] = 0

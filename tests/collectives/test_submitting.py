@@ -29,7 +29,7 @@ def reduce(group, **lists):
 
 
 def test_a_look_asks_the_device_about_the_oldest_alone_g3(groups):
-    """Whoever watches over groups keeps no submitting thread from the interpreter."""
+    """So the thread that watches over groups keeps no submitting thread from the interpreter."""
     gate = hal.create_semaphore()
     works = [reduce(each, wait=gate.at(1)) for _ in range(20) for each in groups]
     asked = []
@@ -92,7 +92,7 @@ def test_a_queue_of_another_device_is_told_which_is_whose_g1(groups):
 
 
 def test_an_interrupted_submission_breaks_the_group_g3(groups, monkeypatch):
-    """Nobody knows how far it came, so no rank waits for it."""
+    """Nobody knows how far the submission came, so no rank waits for it."""
 
     def interrupt(*_):
         raise KeyboardInterrupt

@@ -126,7 +126,7 @@ class Mutant:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a run found.
+    """The results of a run.
 
     Attributes
     ----------

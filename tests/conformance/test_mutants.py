@@ -48,7 +48,7 @@ def test_every_patch_applies():
 
 
 def test_the_true_backend_passes():
-    """What catches mutants passes where nothing is patched."""
+    """The tests that catch mutants pass where nothing is patched."""
     tests = sorted({test for mutant in MUTANTS for test in mutant.tests})
     outcome = run((), tests, 400)
     assert not outcome.died, outcome.output

@@ -90,7 +90,7 @@ def test_a_stream_is_adopted_so_often_at_once(lab):
 
 
 def test_two_threads_enqueue_on_one_stream(lab):
-    """As without the interpreter lock: each record is whole, and in its thread's order."""
+    """The threads hold no interpreter lock: each record is whole, and in its thread's order."""
     device, stream = lab.device, lab.stream()
     handles = [device.adopt_stream(stream) for _ in range(4)]
     values = lab.array(np.zeros(4), "u4")

@@ -11,7 +11,7 @@ from hal.native import MemoryType
 
 
 def test_a_call_inside_another_one_stays_relaxed(native, device, other, exchange):
-    """As a signal handler's does, which runs between two steps of a call."""
+    """A signal handler makes such a call, between two steps of another."""
     address = device.allocate(64, MemoryType.DEVICE)
     event = device.create_event()
 

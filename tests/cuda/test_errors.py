@@ -43,7 +43,7 @@ def test_a_wrong_context_that_is_ours_is_an_error(lab, simulator, code):
 
 
 def test_a_context_that_has_failed_is_opened_with_a_way_out(native, driver, open_lab, simulator):
-    """Not while others hold it; and later only where the driver has it begin afresh."""
+    """It is refused while others hold the context, and later unless the driver begins it afresh."""
     lab = open_lab(1)
     pool, lab.device.pool = lab.device.pool, None
     simulator.lose_device(1, 719)

@@ -44,7 +44,7 @@ def found():
 
 
 def expected():
-    """What `importlib.metadata` finds, with the names of distributions as pip writes them."""
+    """Return what `importlib.metadata` finds, with the distributions' names as pip writes them."""
     return {
         (each.name, each.value, re.sub("[-_.]+", "-", each.dist.name).lower(), each.dist.version)
         for each in metadata.entry_points(group=GROUP)

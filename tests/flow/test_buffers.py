@@ -262,7 +262,7 @@ def test_closing_a_buffer(flow):
 
 @pytest.mark.parametrize("size", [0, 4, 8])
 def test_closing_a_part_closes_nothing_else(flow, size):
-    """Of as many bytes as the whole, too, and of none."""
+    """That holds for a part as large as the whole, too, and for an empty one."""
     buffer = flow.from_host(np.ones(size, np.uint8))
     part, other = buffer.subspan(0, size), buffer.subspan(0, size)
     with pytest.raises(InvalidArgumentError, match="part"):

@@ -180,7 +180,7 @@ def test_threads_may_declare_the_same_name_at_once(flow, device):
 
 @pytest.mark.parametrize("other", ["declares", "closes"])
 def test_another_thread_may_be_faster(flow, device, other):
-    """What was allocated for nothing is given back; nothing is called under a lock."""
+    """Memory that was allocated in vain is given back; no lock is held around a call."""
     context, before = Context(flow, name="slow"), device.statistics().bytes_now
     child = context.child()
 

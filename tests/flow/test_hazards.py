@@ -278,7 +278,7 @@ def test_what_kernels_print_is_bound_for_each_run(flow, way):
 
 @pytest.mark.parametrize("way", ["dispatch", "copy"])
 def test_a_writer_that_has_ended_is_not_waited_for_for_ever(device, gate, way):
-    """What was written once and is read often; but a failure stays."""
+    """The buffer is written once and read often; but a failed writer's error stays."""
     waits = []
     flow = Flow(device, trace=lambda _, found: waits.append(list(found)))
     add = device.compile(SOURCE)["add"]

@@ -125,7 +125,7 @@ def test_what_is_volatile_changes_between_calls_and_is_only_read_by_kernels(mode
         modes["volatile"].write(NUMBERS * times)
         routine(amount=0)
         assert np.array_equal(modes["y"].numpy(timeout=LIMIT), NUMBERS * times)
-    # Or by whoever shares it
+    # Or by others who share it.
     shared = flow.from_host(NUMBERS)
     modes.adopt("shared", shared, mode="volatile")
     routine = modes.link(program, step("add", x="shared"))

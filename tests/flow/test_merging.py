@@ -137,7 +137,7 @@ def test_what_was_made_of_what_was_expected_is_refused_too(device, second_device
 
 
 def test_a_load_waits_for_who_reads_the_bytes_that_it_writes(flow, device, gate):
-    """Of the loads before; and for nobody else."""
+    """It waits for readers of earlier loads of these bytes, and for nobody else."""
     large, small, out = ints(flow, *range(100)), ints(flow, 7), np.zeros(1, np.int32)
     merge = flow.merge_buffer()
     merge.load(large)

@@ -135,7 +135,7 @@ def test_random_programs_on_two_devices(device, second_device, seed):
 
 @pytest.mark.parametrize("seed", range(30))
 def test_each_conflict_is_ordered_and_each_wait_is_a_conflict(device, gate, seed):
-    """Nothing ends before all was submitted, so that nothing is forgotten."""
+    """No work ends before all is submitted, so that no hazard is forgotten."""
     steps, index_of = [], {}
 
     def trace(submission, waits):

@@ -168,7 +168,7 @@ def test_a_failure_is_raised_however_many_runs_come_after_it(flow):
 
 
 def test_a_download_of_a_buffer_of_the_users_is_waited_for_too(flow, tmp_path):
-    """What it fails with is told, also after more runs in its set and after a close."""
+    """Its error is raised, also after more runs in its set and after a close."""
     pipeline = flow.pipeline(recorded(flow), depth=2)
     factor = flow.from_host(np.array([1], np.float32))
     result = np.zeros(64, np.float32)
@@ -261,7 +261,7 @@ def raise_at(flow, kind, error):
 def test_after_an_error_a_set_comes_after_everything(
     device, gate, error, kind, is_tracked, is_constant
 ):
-    """Nobody knows then what was submitted: here all of it, and it is held up."""
+    """Nobody knows then how much was submitted; here it is all of it, and it is held up."""
     waits = {}
     flow = Flow(device)
     factor = flow.from_host(np.array([3], np.float32))

@@ -139,7 +139,7 @@ def test_small_integers_of_numpy_do_not_overflow(flow, gate, way):
 @pytest.mark.parametrize("hold", [None, True, False])
 @pytest.mark.parametrize("count", [16, 1 << 20])
 def test_arrays_of_other_elements_are_not_written_m1(flow, hold, count):
-    """As a queue has it: their bytes would be other numbers."""
+    """A queue refuses them as well: their bytes would be other numbers."""
     buffer = flow.from_host(np.zeros(count, np.float32))
     for dtype in (np.int32, np.float64):
         wrong = np.ones(buffer.size // np.dtype(dtype).itemsize, dtype)

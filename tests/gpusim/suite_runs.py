@@ -74,7 +74,7 @@ class Run(NamedTuple):
 
     @property
     def command(self) -> str:
-        """What repeats it."""
+        """Return the command that repeats the run."""
         seed = "" if self.seed is None else f" --seed {self.seed}"
         programs = f" --programs {self.programs}" if self.programs else ""
         more = f"{seed}{programs}{' --own' * self.own}{' --memory' * self.memory}"

@@ -46,7 +46,7 @@ def run(backend):
 
 
 def test_a_launch_that_waits_for_room_is_told():
-    """What the other tests rely on: the driver aborts."""
+    """The other tests rely on it: the driver aborts."""
     program = """
         cu = Driver(); s = cu.stream(); a = cu.allocate(4)
         for _ in range(5): cu.call("cuMemsetD8Async", a, 7, 4, s)
@@ -77,7 +77,7 @@ def test_a_long_replay_is_issued_in_parts_q1(run):
 
 
 def test_a_long_replay_holds_up_no_other_device_q1(run):
-    """Q1: whoever issues it serves other devices meanwhile; its callback comes at once."""
+    """Q1: the issuing thread serves other devices meanwhile; its callback comes at once."""
     run("""
         cpu = hal.create_device("cpu")
         other = cpu.allocate(4096)

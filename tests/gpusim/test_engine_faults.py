@@ -66,7 +66,7 @@ def test_a_lost_device_ends_every_wait_and_calls_no_host_function(mode):
         expect(719, "cuStreamCreate", byref(c_uint64()), 1); cu.call("cuDevicePrimaryCtxRetain", byref(c_uint64()), 0)
         cu.call("cuDevicePrimaryCtxRelease_v2", 0)
         expect(0, "cuCtxSetCurrent", cu.contexts[1])
-        cu.call("cuCtxSynchronize")  # whoever waited for it goes on
+        cu.call("cuCtxSynchronize")  # its waiters go on
         flag[0] = 1; time.sleep(0.05)
         assert not called
         expect(0, "cuDevicePrimaryCtxRelease_v2", 0)

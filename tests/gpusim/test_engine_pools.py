@@ -63,7 +63,7 @@ def test_order_goes_through_several_streams_and_stays_when_it_has_passed(mode):
 
 
 def test_a_number_in_memory_orders_streams_and_the_driver_does_not_know():
-    """What is freed behind a number is not given to who waits for the number, as behind an event."""
+    """A stream that waits for a number gets no memory that was freed before it, as by an event."""
     in_bed("""
         policy(1, 0, 0); close(); at = cu.pinned(8).ctypes.data
         a = get(600_000, s); cu.call("cuStreamWriteValue64_v2", s, at, c_uint64(1), 0)

@@ -236,7 +236,7 @@ def test_a_signal_handler_may_ask_for_errors_at_every_place_over_mpi_g3():
 
 
 def test_a_failure_of_mpi_fails_its_group_and_no_other_g3():
-    """Not the thread that watches over all groups."""
+    """It does not end the thread that watches over all groups."""
     for each in fail("raises", 2).values():
         assert "MPI is broken on purpose" in each["text"]
         assert each["next"] is None
@@ -313,7 +313,7 @@ def test_groups_that_all_ranks_have_closed_leave_no_communicator_g4():
 
 @pytest.mark.parametrize("size", [2, 3, 4])
 def test_failed_groups_that_all_ranks_have_closed_leave_no_communicator_g4(size):
-    """What they have left in MPI is taken, and exchanges that some have begun are completed."""
+    """Messages they left in MPI are received, and exchanges that some have begun are completed."""
     for each in fail("broken", size).values():
         assert each["left"] == 0
         assert each["errors"] != ["None"]

@@ -97,7 +97,7 @@ def late():
 
 
 def errors():
-    """What the library reports, at a call and later, breaks the group."""
+    """An error that the library reports, at a call or later, breaks the group."""
     with Ranks(2) as ranks:
         FAKE.fake_fail_next(5)
         error = failure_of(ranks.reduce(0))
@@ -220,7 +220,7 @@ def direct():
         for name, method in methods.items():
             entered = run(method)
             assert not entered, (name, entered)
-        # Whoever has the group's lock is between two changes of it: the next comes after.
+        # The holder of the group's lock is between two changes of it: the next comes after.
         entered, turns = threading.Event(), [group._turns for group in ranks.groups]
 
         def reduce_both():

@@ -46,7 +46,7 @@ def test_ranks_meet_in_each_way_g4(folder, tmp_path):
 
 
 def test_threads_that_meet_again_get_a_new_identity_g4():
-    """Not that of the group before, which rank 1 would wait in for good."""
+    """With the identity of the group before, rank 1 would wait for ever."""
     place = Place(0, 2, rendezvous="again", launcher="given")
     meet = exchange_of(Join(None, place, "world", 1, None))
     for identity in (b"first", b"second"):

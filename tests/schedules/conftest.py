@@ -9,7 +9,7 @@ import pytest
 
 @pytest.fixture
 def note_partial(record_property):
-    """What is told a report of an exploration that has not covered a case whole."""
+    """Return a function to note the report of an exploration that has not covered a case whole."""
     return lambda report: record_property("not whole", str(report))
 
 

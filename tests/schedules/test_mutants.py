@@ -159,7 +159,7 @@ def test_caught(mutant, monkeypatch):
 
 @pytest.mark.parametrize("name", sorted({m.case for m in MUTANTS} - {*names(), *BY_HAND}))
 def test_the_true_core_passes(name):
-    """What catches a mutant, and is in no table of cases, passes on the true core."""
+    """Catchers of mutants that are in no table of cases pass on the true core."""
     mutant = next(mutant for mutant in MUTANTS if mutant.case == name)
     report = look(mutant, (), 500)
     assert report.failure is None, str(report.failure)

@@ -99,7 +99,7 @@ def case_python_and_the_extension_take_turns_c4(device):
 
 
 def case_bindings_that_take_turns_have_an_instance_each_c4(device):
-    """So none of them is updated; up to four for a stream."""
+    """So none of them is updated; there are up to four for a stream."""
     world = World(device)
     pool = world.many._playback._pool
     for turns, most in ((2, 2), (3, 3), (7, 4)):

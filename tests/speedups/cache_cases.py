@@ -54,7 +54,7 @@ def case_what_is_made_is_what_python_makes_m1(device):
 
 
 def case_random_turns_keep_the_books_m1(device):
-    """Of C and of Python, with memory of every kind, allocas, views and a trim in between."""
+    """C and Python take turns, with memory of every kind, allocas, views and a trim in between."""
     pick, living, heap = random.Random(7), [], device._heap
     for number in range(3000):
         way, size = pick.randrange(20), 1 << pick.randrange(4, 18)

@@ -64,7 +64,7 @@ def case_deep_and_shown_queues_take_no_python_q1(device):
 
 
 def case_threads_share_queues_that_others_know_q4(device):
-    """What each submits to the two stays in its order."""
+    """The submissions of each thread to the two stay in their order."""
     warm(device)
     queues = (device.queue, device.create_queue())
     assert all(each.stream_handle for each in queues)

@@ -80,8 +80,8 @@ def case_a_call_of_what_a_signal_issues_fails_s5(device):
 
 
 def case_a_launch_of_a_recording_that_fails_is_repeated_by_python_c4(device):
-    """What is on the stream stays, and runs once; if it fails again the operation fails. Also if it
-    has stood in line."""
+    """The launches on the stream stay, and run once; if it fails again the operation fails. The
+    same holds if it has stood in line."""
     device = hal.create_device(f"{device.backend}?command_buffer=stream")
     kernel, buffer, shown = device.compile(SOURCE)["add"], warm(device), device.create_queue()
     assert shown.stream_handle  # so C makes its calls with a claim, without the locks

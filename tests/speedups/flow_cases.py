@@ -273,7 +273,7 @@ def case_a_failure_stays_with_the_bytes_s5(device):
 
 
 def case_another_thread_has_the_flow(device):
-    """Whoever has the flow's lock is about to use the memory."""
+    """The thread that has the flow's lock is about to use the memory."""
     one = Setting(device)
     inside, found = Stall(), threading.Event()
     one.flow._lock = Contended(one.flow._lock, found.set)

@@ -73,7 +73,7 @@ class Blocked:
 
 
 def case_a_call_that_blocks_holds_up_nobody_q1(device):
-    """Not the same queue either: what is submitted there meanwhile comes behind it."""
+    """Not even its own queue: work that is submitted there meanwhile comes behind it."""
     other = device.create_queue()
     with Blocked(device) as blocked:
         behind = blocked.queue.fill(blocked.buffer, 99)

@@ -117,7 +117,7 @@ def case_what_stands_in_line_keeps_its_arguments_q5(device):
 
 
 def case_what_cannot_stand_in_line_is_refused_q1(device):
-    """As ever: the Python engine says why, and nothing has changed."""
+    """The Python engine says why, as ever, and nothing has changed."""
     buffer, queue = warm(device), device.queue
     go, done = hal.create_semaphore(), hal.create_semaphore()
     done.signal(3)

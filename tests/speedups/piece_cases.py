@@ -54,7 +54,7 @@ def check_books(device):
 
 
 def case_a_pair_takes_no_python_m3(device):
-    """Nor a native call: both end with the operation before them."""
+    """It takes no native call either: both end with the operation before them."""
     with open_own(device) as own:
         queue, done = own.queue, hal.create_semaphore()
         put_aside(queue, 1024, 64)
@@ -122,7 +122,7 @@ def case_what_is_made_is_what_python_makes_m3(device):
 
 
 def case_random_turns_keep_the_books_and_the_contents_m3(device):
-    """Of C and of Python in any mix, on three queues, with uses on others, and with views."""
+    """C and Python take turns in any mix, on three queues, with uses on others, and with views."""
     with open_own(device) as own:
         pick = random.Random(5)
         queues = [own.queue, own.create_queue(), own.create_queue(ordered=False)]
@@ -222,7 +222,7 @@ def case_recent_pieces_serve_other_needs_m3(device):
 
 
 def case_an_interrupt_leaves_recent_pieces_to_be_rebuilt_o3(device):
-    """What a Ctrl-C leaves in no list is found again by the next call."""
+    """A piece that a Ctrl-C leaves in no list is found again by the next call."""
     with open_own(device) as own:
         queue = own.queue
         put_aside(queue, 4096)

@@ -39,7 +39,7 @@ def check_books(device):
 
 
 def slots_of(thing):
-    """What each slot of an object of hal's has, by its name."""
+    """Return the content of each slot of an object of hal's, by its name."""
     names = {name for kind in type(thing).__mro__ for name in getattr(kind, "__slots__", ())}
     return {name: getattr(thing, name, "not set") for name in names - {"__weakref__"}}
 
@@ -98,7 +98,7 @@ def compare(mine, theirs, *more):
 
 
 def case_random_turns_keep_the_books_m3(device):
-    """Of C and of Python in any mix, on three queues, with uses on others and views."""
+    """C and Python take turns in any mix, on three queues, with uses on others and views."""
     grow(device, 1 << 16)
     pick = random.Random(5)
     queues = [device.queue, device.create_queue(), device.create_queue(ordered=False)]
@@ -376,7 +376,7 @@ def keep_nothing(device):
 
 
 def case_an_alloca_without_memory_for_its_objects_is_whole_m3(device):
-    """Whatever cannot be made, the block is in the books, and takes no other one with it."""
+    """Whichever object cannot be made, the block is in the books, and takes no other with it."""
     try:
         import _testcapi  # noqa: PLC0415 - not every Python comes with it
     except ImportError:

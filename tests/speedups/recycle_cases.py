@@ -142,7 +142,7 @@ assert type(semaphore.at(1)) is hal.Timepoint
 
 
 def case_objects_of_classes_that_are_imported_again_end_as_before(device):
-    """As a tool does that reloads a program: classes of both imports are alive."""
+    """A tool that reloads a program does so: classes of both imports are alive."""
     assert_quiet(run_command([sys.executable, "-c", AGAIN]))
 
 

@@ -135,7 +135,7 @@ def case_much_memory_has_an_event_of_its_own_m1(device):
 
 
 def case_memory_comes_back_before_what_may_wait_for_ever_m1(device):
-    """Nobody knows when an operation ends that waits for another stream."""
+    """An operation that waits for another stream may end at any time."""
     with hal.create_device(device.backend, memory_limit=1 << 20) as small:
         other, size = small.create_queue(), 600_000
         warm(small)

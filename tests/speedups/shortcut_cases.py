@@ -102,7 +102,7 @@ def case_a_recording_on_the_stream_takes_no_step_of_python_for_a_call_c4(device)
 
 
 def case_memory_of_an_alloca_notes_its_uses_m3(device):
-    """What is given back behind a use on another queue waits for that."""
+    """Memory that is given back behind a use on another queue waits for that use."""
     buffer, other, go = warm(device), device.create_queue(), hal.create_semaphore()
     temporary = device.queue.alloca(256)
     temporary.allocation.wait()
@@ -449,7 +449,7 @@ def case_a_method_is_copied_pickled_and_held_weakly(device):
 
 
 def case_a_forked_child_submits_nothing_q6(device):
-    """Not even by a method that it has from its parent."""
+    """It submits none even by a method that was bound in its parent."""
     buffer, done = warm(device), hal.create_semaphore()
     fill, signal = device.queue.fill, done.signal
     child = os.fork()

@@ -117,7 +117,7 @@ def case_arrays_are_copied_without_python_q4(device):
 
 
 def case_other_arrays_are_copied_by_python_q4(device):
-    """Or refused."""
+    """Python copies them, or refuses them."""
     buffer, wide = device.upload(np.zeros(4, np.int32)), np.arange(8, dtype=np.int32)
     constant = np.zeros(4, np.int32)
     constant.flags.writeable = False

@@ -86,7 +86,7 @@ def case_two_threads_answer_each_other_s2(device):
 
 
 def case_one_value_ends_a_wait_for_thousands_s6(device):
-    """Of a semaphore's signal on the host, and of an operation's: more than C tells by itself."""
+    """It is signalled on the host, and by an operation, for more waits than C tells by itself."""
     buffer, many = warm(device), 5000
     for signal_all in (
         lambda semaphore: semaphore.signal(many),
@@ -167,7 +167,7 @@ def until_asleep(semaphore):
 
 
 def case_a_thread_that_is_woken_takes_no_step_of_python_s6(device):
-    """Whatever it waits for: one value, several, and those of work that is pending."""
+    """It waits for one value, for several, and for those of pending work."""
     one, other, done = (hal.create_semaphore() for _ in range(3))
     device.queue.fill(warm(device), 1, wait=(one.at(1),), signal=(done.at(1),))
     waits = (

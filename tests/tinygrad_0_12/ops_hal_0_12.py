@@ -21,7 +21,7 @@ class HALRenderer(ops_hal.HALRenderer):
 
 
 class _Batch(MultiGraphRunner):
-    """What the adapter takes for the class of 0.13: a batch with its calls."""
+    """A batch with its calls, which the adapter takes for the class of 0.13."""
 
     def __init__(self, linear, inputs):
         batch, var_vals = linear
@@ -46,7 +46,7 @@ class HALGraph(ops_hal.HALGraph, _Batch):
 
 
 class _Compiled(Compiled):
-    """What the adapter takes for the class of 0.13."""
+    """A device class that the adapter takes for that of 0.13."""
 
     def __init__(self, device, allocator, renderers, program, graph, arch):
         compilers = CompilerSet([CompilerPair(HALRenderer, None)])

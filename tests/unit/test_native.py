@@ -9,7 +9,7 @@ from hal.native import NativeDevice, NativeDriver
 
 @pytest.mark.parametrize("kind", [NativeDriver, NativeDevice])
 def test_a_class_that_lacks_a_primitive_makes_no_object(kind: type) -> None:
-    """What is missing is told by name when the object is made, and does not do nothing later."""
+    """The missing primitive is named when the object is made, instead of doing nothing later."""
     names = sorted(kind.__abstractmethods__)  # type: ignore[attr-defined]
     assert names
     for missing in names:

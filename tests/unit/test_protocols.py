@@ -92,7 +92,7 @@ def test_every_protocol_has_its_class() -> None:
 
 @pytest.mark.parametrize("protocol", CLASSES, ids=lambda protocol: protocol.__name__)
 def test_members_and_their_parameters_are_the_same(protocol: type) -> None:
-    """What mypy lets pass: members that the protocol lacks, other names and defaults."""
+    """mypy accepts members that the protocol lacks, and other names and defaults."""
     ours, members = public_members(protocol), public_members(CLASSES[protocol])
     assert ours.keys() == members.keys()
     for name, member in ours.items():

@@ -26,7 +26,7 @@ def test_a_doorbell_that_nobody_rings_gives_up():
 
 
 def test_a_sleep_does_not_look_at_a_clock_that_people_set(monkeypatch):
-    """As far as the C library lets it: one that is set back would make the sleep longer."""
+    """A clock that is set back would make the sleep longer."""
     if not sync._CAN_CLOCK:
         pytest.skip("the C library has no sem_clockwait")
     monkeypatch.setattr(sync.time, "time", None)

@@ -126,7 +126,7 @@ def test_the_functions_are_the_drivers_own(vendor, device, simulator):
 
 
 def test_the_driver_sees_each_call(vendor, simulator, uses):
-    """As one of that function: so its faults, counts and rules hold for the table."""
+    """It sees it as a call of that function, so its faults, counts and rules hold for the table."""
     for field, (through_table, primitive) in uses.of.items():
         name, counts = name_of(vendor, field), []
         for use in (through_table, primitive):
@@ -223,7 +223,7 @@ def test_a_query_leaves_others_captures_alone(device, calls, other, stream):
 
 
 def test_a_full_stream_blocks_a_call_of_the_table_too(device, calls, simulator, stream, shared):
-    """The software driver counts it; the interpreter lock is let go here, as the core must."""
+    """The software driver counts it; the test releases the interpreter lock, as the core must."""
     fill = ctypes.CFUNCTYPE(
         *(ctypes.c_int, ctypes.c_size_t, ctypes.c_uint, ctypes.c_size_t, ctypes.c_void_p)
     )(calls.table.fill_32)

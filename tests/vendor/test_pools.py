@@ -111,7 +111,7 @@ def test_asking_an_event_raises_an_error_as_any_call_does_o2(vendor, device, sim
 
 
 def test_threads_that_look_a_kernel_up_at_once_note_it_once(vendor, device, image):
-    """So that its module can be unloaded."""
+    """Its module can be unloaded therefore."""
     together = threading.Barrier(2)
 
     class Meeting(dict):

@@ -87,7 +87,7 @@ def test_bad_input_is_refused_and_changes_nothing(world, call):
     [each for each in TABLE if re.match(r"queue\.(fill|copy|update)\((?!data\.|target)", each)],
 )
 def test_recording_refuses_the_same(world, call):
-    """What a queue refuses a recording refuses as well, when it is recorded."""
+    """A recording refuses what a queue refuses, when the command is recorded."""
     world.queue = world.commands
     is_refused(world, call)
 

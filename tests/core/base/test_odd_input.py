@@ -73,7 +73,7 @@ def test_every_public_class_and_parameter_is_known():
 
 
 def test_every_repr_is_short_and_names_no_address():
-    """Of one object of each public class, and of what it hands out."""
+    """This looks at one object of each public class, and at the objects that it hands out."""
     world = World("cpu")
     texts = {name: repr(getattr(world, name)) for name in [*SUBJECTS.values(), "queues", "image"]}
     world.close()

@@ -62,7 +62,7 @@ def test_loading_a_kernel_waits_for_nothing(device):
 
 
 def test_reading_an_idle_device_waits_for_nothing(device, monkeypatch):
-    """What has ended costs a look at the queues, and no wait."""
+    """Work that has ended costs a look at the queues, and no wait."""
     buffer = device.upload(np.arange(4, dtype=np.uint8))
     device.queue.fill(buffer, 7, size=1).wait(LIMIT)
     device.wait_idle(LIMIT)

@@ -140,7 +140,7 @@ def is_recorded(command):
 @pytest.mark.parametrize("batch", range(4))
 def test_edges_say_what_the_model_says_c2(worlds, monkeypatch, hazards, batch):
     """C2, I8: paths lead from everything before a barrier or a signal to everything after it or
-    its wait, with hazards from whoever touches the same bytes; and no other pair is ordered."""
+    its wait, with hazards from all commands that touch the same bytes; no other pair is ordered."""
     world, graphs = worlds("latest"), []
     create = Latest.create_graph
 

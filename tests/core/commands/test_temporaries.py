@@ -52,7 +52,7 @@ def test_lives_at_one_time_are_apart_m3(seed, most):
 
 
 def test_blocks_are_as_large_as_those_of_other_recordings_m3():
-    """But for the last one; larger where one temporary, or a share of all of them, is larger."""
+    """A block is larger where one temporary, or its share of all, is; the last one is smaller."""
     mib = 1 << 20
     for sizes, blocks in (
         ([100] * 4, [128, 128, 128, 100]),

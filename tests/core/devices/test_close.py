@@ -253,7 +253,7 @@ def test_a_queue_that_is_created_beside_the_close_of_its_device_is_closed_q6(ope
 
 
 def test_a_trim_beside_a_close_destroys_no_event_twice_q6(open_probe):
-    """Q6: of the two that destroy events each has others, and the close waits for the trim."""
+    """Q6: the two destroy different events, and the close waits for the trim."""
     device, probe = open_probe()
     buffer = device.allocate(4)
     for queue in (device.queue, device.queues.upload, device.queues.download):

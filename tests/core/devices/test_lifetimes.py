@@ -52,7 +52,7 @@ def test_an_operation_that_failed_at_its_wait_lets_go_q5(open_probe):
 @pytest.mark.parametrize("ordered", [True, False])
 @pytest.mark.parametrize("end", ["done", "failed", "cancelled"])
 def test_operations_that_ended_are_not_kept(device, ordered, end):
-    """Neither the queue nor what they waited for and signalled keeps them, however they ended."""
+    """Neither the queue keeps them nor a semaphore of theirs, however they ended."""
     queue = device.create_queue(ordered=ordered)
     waited, signalled, other = (hal.create_semaphore() for _ in range(3))
     others = [] if end == "done" else [other.at(1)]  # which is never reached, and stays

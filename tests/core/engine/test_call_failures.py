@@ -89,7 +89,7 @@ def test_a_call_deferred_to_its_successor_says_so_s9(device):
 
 
 def test_text_names_what_a_deferral_waits_for_s9(device, second_device):
-    """S9: the chain continues through the returned operation to whoever promised it."""
+    """S9: the chain leads on from the returned operation to the one that promised it."""
     gate = hal.create_semaphore(name="gate")
     there = second_device.queue.barrier(wait=gate.at(3))
     call = device.queue.call(returning(there))
@@ -148,7 +148,7 @@ def test_close_abandons_a_deferral_that_never_ends_q6(open_probe):
 
 
 def test_close_from_several_threads_while_deferrals_end_q6(open_probe):
-    """Whoever wins, every call ends once and close returns."""
+    """Whichever thread wins, every call ends once and close returns."""
     for _ in range(10):
         device, _probe = open_probe()
         queues = [device.create_queue(ordered=False) for _ in range(2)]
@@ -250,7 +250,7 @@ def test_a_deferral_at_interpreter_exit_q6(run_script):
 
 
 class Memory(list):
-    """What a function uses."""
+    """An object that a function uses."""
 
 
 def divide(memory):
@@ -259,7 +259,7 @@ def divide(memory):
 
 @pytest.mark.parametrize("waits_for", ["the call", "its signal", "what waits for it"])
 def test_the_error_of_a_call_names_its_function_and_where_it_was_raised_s4(device, waits_for):
-    """S4: as text, so that no frame keeps the function's objects; it mentions no semaphore."""
+    """S4: it is text, so that no frame keeps the function's objects; it names no semaphore."""
     done = hal.create_semaphore()
     memory = Memory()
     reference = weakref.ref(memory)

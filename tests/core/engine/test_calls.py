@@ -151,7 +151,7 @@ def test_a_deferred_call_keeps_and_then_drops_what_it_was_given_q5(device):
     assert reference() is not None
     gate.signal(1)
     call.wait(LIMIT)
-    wait_until(lambda: reference() is None)  # whoever signalled drops it after the wake-up
+    wait_until(lambda: reference() is None)  # the signalling thread drops it after the wake-up
 
 
 # Order

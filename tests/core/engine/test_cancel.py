@@ -1,4 +1,4 @@
-"""Submissions that their user cancels: what is left of them, and of awaits that cancel them."""
+"""Submissions that their user cancels: what remains of them, and of awaits that cancel them."""
 
 import asyncio
 import gc

@@ -137,7 +137,7 @@ def open_all(generator):
 
 @pytest.mark.parametrize("first", range(0, PROGRAMS, 20))
 def test_closing_at_random_moments_q6(first):
-    """Q2, Q5, Q6: nothing runs before what it waits for, and all ends."""
+    """Q2, Q5, Q6: no work runs before the work it waits for, and all of it ends."""
     for seed in range(first, first + 20):
         generator = random.Random(seed)
         devices, queues = open_all(generator)

@@ -251,7 +251,7 @@ def test_what_a_handler_raises_while_a_loop_is_told_is_the_users(kind):
 
 
 def test_whose_an_error_is_is_asked_without_keeping_its_frames():
-    """O3: what a caller of ours holds is free as soon as it has handled the error."""
+    """O3: the objects that a caller of ours holds are free as soon as it has handled the error."""
 
     class Bag:
         pass
@@ -425,7 +425,7 @@ PUT_OFF = (
             places = handler.places
             pairs += len(places) == 2
             if places:
-                # Nothing else is called on this thread: whoever comes next does it.
+                # Nothing else is called on this thread: the next thread that calls hal does it.
                 for _ in range(1000):
                     if handler.stop._value == 1 and handler.made.state != "pending":
                         break

@@ -230,7 +230,7 @@ def test_only_the_first_loss_counts(open_probe):
 def test_a_device_that_is_lost_while_a_recording_is_issued_in_parts_s5(
     open_probe, monkeypatch, ordered
 ):
-    """S5, Q1: what goes back into line then, for the rest of its launches, fails as well."""
+    """S5, Q1: a recording that then goes back into line for the rest of its launches fails, too."""
     device, _ = open_probe(max_in_flight=2)
     queue, buffer = device.create_queue(ordered=ordered), device.allocate(64)
     with device.record(command_buffer="stream") as commands:
@@ -255,7 +255,7 @@ def test_a_device_that_is_lost_while_a_recording_is_issued_in_parts_s5(
 
 @pytest.mark.parametrize("when", ["shared before", "shared after"])
 def test_a_shared_loss_is_known_at_once_s5(open_probe, when):
-    """S5: what was not issued fails as well, on each device that shares it, and on no other."""
+    """S5: unissued work fails, too, on each device that shares the loss, and on no other."""
     (first, probe), (second, _), (third, _), (other, _) = (open_probe() for _ in range(4))
     gate, done = hal.create_semaphore(), hal.create_semaphore()
     held = [each.queue.barrier(wait=gate.at(1)) for each in (second, third, other)]

@@ -1,4 +1,4 @@
-"""What breaks a call off is put right by whoever comes next, and by nobody else (O3, I5)."""
+"""A call that breaks off is put right by the next call, and by nobody else (O3, I5)."""
 
 import gc
 import weakref

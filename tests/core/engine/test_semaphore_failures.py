@@ -90,7 +90,7 @@ class Silent(Exception):  # noqa: N818 - it says nothing
 
 @pytest.mark.parametrize("kind", [Frozen, Silent])
 def test_errors_of_any_kind_are_kept_s4(device, kind):
-    """S4: of a host call and of `fail`; waits, callbacks and texts hear of them."""
+    """S4: errors of a host call and of `fail`; waits, callbacks and texts hear of them."""
     semaphore, heard = hal.create_semaphore(), threading.Event()
 
     def fail():

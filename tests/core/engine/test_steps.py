@@ -86,7 +86,7 @@ def test_a_handler_that_asks_for_what_its_thread_is_doing_is_told_o3(device, ins
 
 
 def test_a_handler_that_opens_a_device_while_one_is_named_is_told_o3():
-    """O3: as any other lock that the interrupted call holds."""
+    """O3: the lock on names is like any other that the interrupted call holds."""
     with lifecycle._naming, pytest.raises(ReentrantCallError, match="another thread"):
         hal.create_device("cpu")
     hal.create_device("cpu").close(LIMIT)
@@ -170,7 +170,7 @@ def test_nobody_takes_the_work_of_a_thread_that_comes_back(monkeypatch):
 
 
 def test_mending_takes_nothing_from_a_thread_that_has_ended_its_call_meanwhile():
-    """That call has mended the step; what is in it is in the hands of the next."""
+    """That call has mended the step; the work in it now belongs to the next call."""
     broken, in_hand = CallStep(), [(timelines.DROP, None)]
 
     class Mark:

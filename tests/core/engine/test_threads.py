@@ -39,7 +39,7 @@ def test_the_progress_thread_asks_soon_for_what_no_driver_will_tell_in_time(
 
 
 def test_a_thread_takes_its_work_back_while_the_progress_thread_takes_it_too():
-    """What it asks the inbox for may be gone at the next moment, above all on 3.13t."""
+    """An entry that it has seen in the inbox may be gone at the next moment, above all on 3.13t."""
 
     class Fleeting(deque):
         def __getitem__(self, index):
@@ -66,7 +66,7 @@ def threads(monkeypatch):
 
 
 class Threads:
-    """What becomes of threads that are asked for."""
+    """The threads that are asked for, and how many start."""
 
     def __init__(self, monkeypatch):
         self.started = []
@@ -181,7 +181,7 @@ def test_blocking_calls_are_submitted_at_once_and_their_threads_are_bounded_q1(d
 
 
 def test_calls_that_need_each_other_get_a_thread_each(device):
-    """As many may meet at a barrier as there are threads."""
+    """A hundred calls meet at a barrier, so that each needs a thread."""
     queue, barrier = device.create_queue(ordered=False), threading.Barrier(100, timeout=LIMIT)
     hal.wait_all([queue.call(barrier.wait) for _ in range(100)], 2 * LIMIT)
 

@@ -16,7 +16,7 @@ def timeout_text(wait):
 
 @pytest.mark.parametrize("shape", ["fan", "chain", "tree", "semaphores"])
 def test_a_text_is_bounded_however_much_is_pending_s9(device, monkeypatch, shape):
-    """S9: of ten thousand pending operations it looks at a few, and holds the lock for one each."""
+    """S9: it looks at a few of ten thousand pending operations, and locks once for each."""
     gate = hal.create_semaphore(name="gate")
     queue = device.create_queue(ordered=False)
     pending = [queue.barrier(wait=gate.at(1))]

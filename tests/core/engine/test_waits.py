@@ -86,7 +86,7 @@ def test_a_wait_for_many_holds_the_lock_in_short_pieces_s6(monkeypatch):
 
 
 def test_a_waiter_asks_for_what_ends_first_on_each_queue_s6(open_probe, latch, monkeypatch):
-    """S6: of two operations of a queue it polls the earlier one, whatever their order."""
+    """S6: it polls the earlier of two operations of a queue, in whichever order."""
     device, probe = open_probe()
     buffer, asked = device.allocate(4), []
 
@@ -248,7 +248,7 @@ def test_waits_that_run_out_do_not_fill_the_notify_stream_s6(held, latch):
 
 
 def test_no_sleeper_relies_on_a_notification_behind_a_later_one_s6(open_probe, latch):
-    """S6: a notify stream rings in order; the progress thread asks for who comes too late."""
+    """S6: a notify stream rings in order; the progress thread asks for a sleeper that is late."""
     device, probe = open_probe()
     buffer, second = device.allocate(16), Latch()
     for held in (latch, second):

@@ -109,7 +109,7 @@ def test_a_use_ends_once_i10(device):
 
 
 class Model:
-    """What is allocated: names with address, size, and the byte that fills it."""
+    """The live allocations: names with address, size, and the byte that fills it."""
 
     def __init__(self):
         self.live = {}
@@ -228,7 +228,7 @@ def test_ctrl_c_anywhere_in_an_allocation_from_the_cache_m1(open_probe):
 
 @pytest.mark.parametrize("memory", ["device", "host"])
 def test_ctrl_c_anywhere_around_a_native_allocation_loses_none_i7(open_probe, memory):
-    """I7: what an interrupt leaves is freed with the storage, or stays in the cache."""
+    """I7: memory that an interrupt leaves is freed with the storage, or stays in the cache."""
     device, probe = open_probe()
     for number in itertools.count(1):
         if not is_interrupted(number, lambda: device.allocate(4096, memory=memory)):

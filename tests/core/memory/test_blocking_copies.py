@@ -164,7 +164,7 @@ def test_the_device_is_lost_s5(staged, name):
 
 
 def test_closing_waits_for_a_copy_q6(staged):
-    """Q6: nothing is freed under it, and it gives what was there."""
+    """Q6: nothing is freed under the copy, and it returns what was there."""
     device, probe = staged()
     buffer = device.upload(some(MANY))
     stall, reading = stalled(probe, "copy_to_host", 2, buffer.numpy)
@@ -204,7 +204,7 @@ def test_closing_while_it_waits_ends_it_q6(staged):
 
 
 def test_memory_of_an_alloca_is_not_given_away_meanwhile_m3(staged):
-    """M3: a dealloca on another thread leaves it to who reads, and then it is free again."""
+    """M3: a dealloca on another thread leaves it to the reader, and then it is free again."""
     device, probe = staged()
     buffer = device.queue.alloca(MANY)
     device.queue.write(buffer, some(MANY)).wait(LIMIT)

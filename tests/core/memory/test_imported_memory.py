@@ -68,7 +68,7 @@ def test_an_import_that_fails_releases_nothing_m1(open_probe):
 
 
 def test_an_import_stays_while_abandoned_work_may_use_it_q6(open_probe, latch):
-    """Q6: the device may write to it yet, so that nothing lets go of it, whoever closes."""
+    """Q6: the device may still write to it, so nothing releases it, not even the close."""
     device, probe = open_probe()
     array, told = np.zeros(64, np.uint8), []
     buffer = device.import_array(array, release=lambda: told.append(1))

@@ -112,7 +112,7 @@ def test_out_of_memory_twice_raises_m1(open_probe):
 
 
 def test_bytes_are_uploaded_as_bytes(device):
-    """As of a bytearray: numpy by itself takes them for a text of one element."""
+    """They are taken like a bytearray; numpy by itself takes them for a text of one element."""
     for data in (b"abc", bytearray(b"abc"), memoryview(b"abc")):
         buffer = device.upload(data)
         assert (buffer.dtype, buffer.shape) == (np.dtype(np.uint8), (3,))

@@ -64,7 +64,7 @@ def test_what_is_cancelled_in_part_holds_no_memory_m3(open_probe):
 
 
 def test_a_handler_asks_for_statistics_in_the_middle_of_others_o3(device):
-    """O3, M3: what they take back is taken back once."""
+    """O3, M3: memory that both could take back is taken back once."""
     told = 0
     for number in itertools.count(1):
         loose = [device.queue.alloca(size) for size in (256, SIZE, 100_000, 256, 300)]

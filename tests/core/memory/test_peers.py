@@ -372,7 +372,7 @@ def test_an_issue_that_fails_ends_its_visit_q5(pair):
 
 
 def test_both_devices_close_while_they_copy_to_each_other_q6():
-    """Q6: whatever the threads do, both end, in time."""
+    """Q6: in whatever order the threads act, both closes return in time."""
     for _ in range(20):
         first, second = hal.create_device("cpu"), hal.create_device("cpu")
         x, y = first.upload(NUMBERS), second.upload(NUMBERS)

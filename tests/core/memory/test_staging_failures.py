@@ -91,7 +91,7 @@ def test_operations_in_line_end_when_the_device_is_lost_s5(staged):
 
 
 def test_close_with_staged_operations_under_way_q6(staged):
-    """Q6: what runs is waited for, what does not is cancelled, and the ring is given back."""
+    """Q6: running operations are waited for, others cancelled, and the ring is given back."""
     device, probe = staged()
     latch, never = Latch(), hal.create_semaphore()
     buffer = device.allocate(MANY)

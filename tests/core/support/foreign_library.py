@@ -59,7 +59,7 @@ class Event:
 
 
 class Library:
-    """What makes the above, on the device under a probe, and ends it."""
+    """A library that makes the above on the device under a probe, and ends them."""
 
     def __init__(self, native):
         self.native = native

@@ -41,7 +41,7 @@ def _sides(node):
 
 @dataclass
 class Instance:
-    """What the probe knows of an instance."""
+    """The probe's knowledge of an instance."""
 
     nodes: list
     dependencies: tuple

@@ -27,7 +27,7 @@ class Odd(NamedTuple):
 
 
 class OddError(Exception):
-    """What a value of these tests raises by itself."""
+    """An error that a value of these tests raises by itself."""
 
 
 def _fail(*_, **__):

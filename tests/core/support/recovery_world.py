@@ -102,7 +102,7 @@ WORLD = """
                     pass
 
             def reach(semaphore):
-                # A promise is kept, broken or was never made: else whoever waits would hang.
+                # A promise is kept, broken or was never made: else its waiters would hang.
                 try:
                     semaphore.signal(1)
                 except InvalidArgumentError:

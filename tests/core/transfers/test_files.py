@@ -71,7 +71,7 @@ def test_the_system_may_move_less_than_asked_q4(device, tmp_path, monkeypatch):
 
 
 def test_an_existing_file_keeps_what_it_is_q4(device, tmp_path):
-    """Nothing is cut off or made anew: the same file, with its mode; links are followed."""
+    """It is not truncated or replaced: it is the same file, with its mode; links are followed."""
     path, link = tmp_path / "data", tmp_path / "link"
     path.write_bytes(b"x" * 100)
     path.chmod(0o640)
@@ -99,7 +99,7 @@ def test_a_new_file_has_the_mode_that_the_umask_lets_q4(device, tmp_path):
 
 
 def test_files_without_a_size_of_their_own_q4(device):
-    """What the system makes up as it is read: a device, and a file that says it is empty."""
+    """The system makes up their contents as they are read: a device, and a file of size 0."""
     buffer = device.upload(np.ones(64, np.uint8))
     device.queue.write(buffer, hal.File("/dev/zero")).wait(LIMIT)
     assert not buffer.numpy().any()

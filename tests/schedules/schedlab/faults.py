@@ -313,7 +313,7 @@ DEPENDENT = program_of(A, BEHIND, LAST, BESIDE, queues=DEVICES, buffers=("x", "y
 
 @by_hand(FAULTS, "lost dependency", DEPENDENT)
 def lost_dependency(world, scheduler):
-    """What waits on another device for work of a lost one fails; that device goes on."""
+    """Work that waits on another device for work of a lost one fails; that device goes on."""
     world.labels[1] = ("faults", "a")
     results = {}
 

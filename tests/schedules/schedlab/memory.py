@@ -135,7 +135,7 @@ def alloca_and_close(world, scheduler):
 
 @by_hand(MEMORY, "alloca in turn", program_of(queues=ONE))
 def alloca_in_turn(world, scheduler):
-    """There is room for one of two: the second gets the first one's memory, whoever is asked."""
+    """There is room for one of two: the second gets the first one's memory, whichever that is."""
     q = world.queues["q"]
     vendor = world.vendors[0]
     vendor.room = sum(each.size for each in vendor.allocations.values()) + 256

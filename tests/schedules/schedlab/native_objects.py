@@ -4,7 +4,7 @@ from schedlab.threads import Cell, Thread
 
 
 class Record:
-    """What one call of record_event captured: a place in a stream."""
+    """A place in a stream, as one call of record_event captured it."""
 
     __slots__ = ("answers", "item", "stream")
 
@@ -61,7 +61,7 @@ class Stream:
         self.busy = None
         self.cell = Cell()  # what was enqueued
         self.done = Cell()  # what has completed
-        # Whoever completes work unasked, so that its notification comes.
+        # Completes work unasked, so that its notification comes.
         self.actor = Thread(-handle, f"{label} itself", daemon=True)
 
 

@@ -37,7 +37,7 @@ def _content_of(world, buffers):
 
 @by_hand(PARTS, "parts in order", program_of(queues=QUEUES))
 def parts_in_order(world, scheduler):
-    """Nothing begins before the wait is reached, and all has run when the execution has ended."""
+    """No part begins before the wait is reached, and all have run when the execution has ended."""
     commands, buffers = _record(world)
     go = world.core.hal.create_semaphore()
 

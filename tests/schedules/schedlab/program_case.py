@@ -152,7 +152,7 @@ def check_nothing_forgotten(world):
 def outcome(world, ended, results):
     """Return what can be seen at the end, as the model writes it."""
     ops = world.program.operations()
-    # Whoever asks retires; twice, as one queue's end can release another's beginning.
+    # To ask is to retire. Repeated, as the end on one queue can release a beginning on another.
     for _ in range(len(ops) + 1):
         for submission in world.submissions.values():
             submission.state  # noqa: B018 - it asks the device

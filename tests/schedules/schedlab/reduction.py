@@ -28,7 +28,7 @@ class Node:
 
 
 class Step:
-    """What a thread did between two switch points."""
+    """The deeds of a thread between two switch points."""
 
     __slots__ = ("access", "clock", "node", "number", "position", "start", "tid")
 

@@ -296,7 +296,7 @@ class Scheduler(Chronicle):
                     continue
                 enabled.append(thread)
         if parked and (not enabled or (len(enabled) == 1 and me.parked and enabled[0] is me)):
-            # Whoever yielded waits for the others, and there are none: let them all go.
+            # The threads that yielded wait for others, and there are none: let them all go on.
             for thread in threads:
                 thread.parked = thread is me and me.parked
             return self._enabled(me)

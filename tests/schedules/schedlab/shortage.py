@@ -103,7 +103,7 @@ def a_block_behind_another_queue(world, scheduler):
 
 @_short("reserved at issue", blocks=3)
 def reserved_at_issue(world, scheduler):
-    """Of two uses that a semaphore orders neither holds what the other needs."""
+    """Two uses that a semaphore orders: neither holds memory that the other needs."""
     ready = world.core.hal.create_semaphore()
     targets = [_target(world), _target(world)]
     run_threads(
@@ -160,13 +160,13 @@ def _resume(prepare, world, scheduler):
 
 @_around(_resume, "resumed by close")
 def resumed_by_close(_, held):
-    """A buffer is closed: whoever starves has its memory."""
+    """A buffer is closed: the starving alloca gets its memory."""
     return held[0].close
 
 
 @_around(_resume, "resumed by a finaliser")
 def resumed_by_a_finaliser(_, held):
-    """Nobody names a buffer any more: whoever starves has its memory."""
+    """Nobody refers to a buffer any more: the starving alloca gets its memory."""
     return held.clear
 
 
@@ -178,7 +178,7 @@ def resumed_by_dealloca(world, held):
 
 @_around(_resume, "resumed by a failure")
 def resumed_by_failure(world, held):
-    """What a dealloca waits for fails: it fails, and gives its memory back all the same."""
+    """A dealloca fails with what it waits for, and gives its memory back all the same."""
     gate = world.core.hal.create_semaphore()
     world.queues["q"].dealloca(held.pop(), wait=[gate.at(1)])
     return lambda: gate.fail(world.core.errors.OperationError("broken"))
@@ -235,7 +235,7 @@ def starved_on_a_closed_device(world):
 
 @_short("nothing comes back", blocks=1)
 def nothing_comes_back(world, scheduler):
-    """What runs gives nothing back: the alloca fails once that has ended, and nobody hangs."""
+    """The running work gives nothing back: once it has ended the alloca fails, and nobody hangs."""
     q, r = world.queues["q"], world.queues["r"]
     held = _target(world)
     seen = []

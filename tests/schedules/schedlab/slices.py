@@ -1,6 +1,6 @@
 """Tell the sleeps of the core that may end by their time-out alone, with what waits for that.
 
-Whoever sleeps in the core is woken by what it sleeps for. Most sleeps are bounded all
+A thread that sleeps in the core is woken by what it sleeps for. Most sleeps are bounded all
 the same; a run that goes on only since such a bound was reached has lost a wake-up.
 """
 
@@ -45,7 +45,7 @@ KNOWN = (
     Known(
         "_buffers.alloca",
         "_grow_late",
-        "whoever retires the last use of memory may hold it for a moment, and tells nobody of it",
+        "the thread that retires the last use of memory may hold it for a moment, and tells nobody",
     ),
     Known("_engine.progress", "_run", "a lost device calls no host function", broken=True),
     Known("_engine.waiting", "_sleep", "a lost device calls no host function", broken=True),

@@ -97,7 +97,7 @@ class Tracked:
         s = sync.ACTIVE
         if s is not None and not s.dead and self.core.tracking:
             if s.quiet:
-                # Its number must be the same in every run, whoever touches it first later.
+                # Its number must be the same in every run, whichever thread touches it first later.
                 self.core.cells.setdefault((id(instance), self.attribute), Cell())
             else:
                 if self.racy and s.timeline_lock.owner is not s.current:

@@ -81,7 +81,7 @@ class Stream:
         self._thread.join()
 
     def _run(self) -> None:
-        """Act as the thread; after a fault go on, so that whoever waits for an event is let go."""
+        """Act as the thread; after a fault go on, so that no waiter for an event hangs."""
         while (work := self._work.get()) is not None:
             try:
                 work()
