@@ -49,7 +49,7 @@ class HostPins:
         self._pinned_already = pinned_already
         self._lock = sync.OwnedLock()
         self._ranges: list[_Range] = []  # those of other code may overlap
-        # For each import of each user, by its address: its ranges.
+        # The ranges of each import, by its user and address.
         self._uses: dict[tuple[object, int], list[_Range]] = {}
 
     def pin(

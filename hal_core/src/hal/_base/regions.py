@@ -38,7 +38,7 @@ PAGE: Final = 4096
 _MAGIC: Final = b"hal-1.0\0"
 _KINDS: Final = {"bell": 1, "buffer": 2, "semaphore": 3, "group": 4}
 
-# The first page: what it is, which kind, the secret, the bytes behind; then words of eight bytes
+# The first page: magic, kind, secret, size of the rest in bytes; then words of eight bytes
 _HEAD: Final = struct.Struct("8sQ16sQ")
 _TOP: Final = 5  # the number of slots that were ever taken
 _COUNT: Final = 6

@@ -42,10 +42,10 @@ class Pool:
         self._tasks: deque[tuple[Callable[..., object], tuple[Any, ...]]] = deque()
         self._lock = sync.OwnedLock()
         self._idle: list[Any] = []  # one lock each, on which its thread sleeps
-        self._count = 0  # of threads, and of those in a function
-        self._busy = 0
+        self._count = 0  # of threads
+        self._busy = 0  # threads that are in a function
         self._starting = sync.Mark()  # held while a thread is started
-        self._is_wanted = False  # one more
+        self._is_wanted = False  # whether one more thread is wanted
 
     def start(self) -> None:
         """Ensure that at least one thread runs, for good. Raises `OperationError`; no lock held."""
@@ -69,7 +69,7 @@ class Pool:
             while True:  # a condition here would be compiled without the exit of the `with`
                 if not self._idle:
                     break
-                gate = self._idle[-1]  # not the first: with turns none would be idle for long
+                gate = self._idle[-1]  # the last: in turns none would be idle for long
                 if gate.locked():
                     gate.release()  # and removed after: a Ctrl-C between loses no thread
                     self._idle.pop()

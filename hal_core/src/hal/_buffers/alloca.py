@@ -186,7 +186,7 @@ def storages_of(operation: Operation) -> tuple[Transient, ...]:
 class MemorySearch(MemoryProvider):
     """The search for memory for a device's starved operations, on a thread of the pool."""
 
-    # As a host operation has it: both go to the pool by the same follow-up, `HOST`.
+    # An attribute that host operations have, too: both go to the pool by the follow-up `HOST`.
     _kind: Final = "alloca"
 
     def __init__(self, context: DeviceContext, heap: Heap) -> None:
@@ -212,7 +212,7 @@ class MemorySearch(MemoryProvider):
                     error.__cause__ = keep(raised)
                     progress.act(_fail, operation, error)
             except Exception:
-                # Not even the error can be made: the next search looks at it again.
+                # The error cannot be made either: the next search looks at the operation again.
                 with timelines.lock:
                     self.wanted.append(operation)
                     self.is_posted = False

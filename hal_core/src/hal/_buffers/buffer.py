@@ -216,7 +216,7 @@ class Buffer(Extent):
         storage = self._live()
         if self._denied & need:
             raise InvalidArgumentError(explain_refusal("map", self._denied & need))
-        if storage.address is not None:  # else its alloca tells, which may be issued by then
+        if storage.address is not None:  # else looked at below: its alloca may be issued by then
             self._check_visible(storage)
         if wait is None:
             wait_before(self._device._context, timeout, "map()")

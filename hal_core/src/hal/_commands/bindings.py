@@ -223,8 +223,8 @@ class _Apart:
             for begin, end in extents[index].shifted(*place)
             if begin < end
         ]
-        # For reads and for writes: the ends of the two memories that reach furthest so far. A use
-        # is compared with other memories than its own, so the furthest of these is one of the two.
+        # The ends of the two memories that reach furthest so far, for reads and for writes. A use
+        # is compared with memories other than its own, and the furthest of those is one of the two.
         furthest: dict[bool, dict[int, int]] = {False: {}, True: {}}
         for begin, end, writes, index in sorted(uses):
             for other, stop in furthest[not writes].items():

@@ -77,8 +77,8 @@ def once(commands: CommandBuffer, submit: Callable[[], _T]) -> _T:
         ) from None
     try:
         return submit()
-    except own(HalError):  # not after an interrupt, after which it may run
-        runs.append(None)  # refused: nothing has changed
+    except own(HalError):  # after an interrupt it may run, so that it counts as its only run
+        runs.append(None)  # it was refused: nothing has changed
         raise
 
 

@@ -49,11 +49,13 @@ class SlotUses:
     def __init__(self, count: int, commands: Iterable[Command]) -> None:
         self.count = count
         self.packed: dict[int, ParameterBlock] = {}  # of the commands whose parameters use slots
-        # For each slot: (command, parameter, offset), (command, field, offset), and commands
+        # For each slot: its parameters (command, parameter, offset), its fields (command, field,
+        # offset), and the commands that use it
         self.parameters: list[list[tuple[int, int, int]]] = [[] for _ in range(count)]
         self.fields: list[list[tuple[int, int, int]]] = [[] for _ in range(count)]
         users: list[dict[int, None]] = [{} for _ in range(count)]
-        # For each slot: places of its number, each with its command, and commands whose grid it is
+        # For each slot: the places of its number, each with its command, and the commands whose
+        # grid it is
         self.numbers: list[list[tuple[int, ValueUse]]] = [[] for _ in range(count)]
         self.grids: list[list[int]] = [[] for _ in range(count)]
         for number, command in enumerate(commands):
@@ -93,7 +95,8 @@ class Replica:
         self._packed = packed  # the nodes only hold their addresses
         self.nodes: list[Any] = list(nodes)  # of each command, with the addresses of the table
         self.table: Table = (None,) * uses.count  # it is bound to none at first
-        # For each slot: the memory of a block and the index in it for its addresses, and an offset
+        # For each slot, where its address is written: a block's memory, the index in it, and the
+        # offset to add
         self._pointers = [
             [
                 (packed[command]._storage, packed[command].place(argument), offset)
@@ -101,7 +104,8 @@ class Replica:
             ]
             for each in uses.parameters
         ]
-        # For each slot: how to write its bytes, and which: to the memory of a block, at an index
+        # For each slot, how its number is written: the function, the block's memory, the index in
+        # it, and which bytes
         self._numbers = [
             [
                 (

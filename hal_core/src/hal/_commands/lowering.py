@@ -119,7 +119,7 @@ def lower(order: CommandOrder) -> Lowering:
     uses = _count_uses(bases)
     positions: list[int] = []
     dependencies: list[tuple[int, ...]] = []
-    nodes: dict[CommandJoin, list[int]] = {}  # for each join, the nodes to depend on
+    nodes: dict[CommandJoin, list[int]] = {}  # what comes after each join depends on them
     for number, base in enumerate(bases):
         after = [positions[command] for command in before[number]] if before else []
         if base is not None:

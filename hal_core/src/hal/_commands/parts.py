@@ -67,9 +67,10 @@ def _find_waits(order: CommandOrder, places: Sequence[int]) -> dict[int, list[in
     lowering = lower(order)
     command_at = {node: command for command, node in enumerate(lowering.positions)}
     nothing = (-1,) * (max(places) + 1)
-    # Of each node, the last command of each place that it comes after, or is
+    # For each node and each place, the last command there that the node comes after, or is
     reached: list[tuple[int, ...]] = []
-    # Of each place, what it has waited for so far; of each command, what its place had by then
+    # For each place, what it has waited for so far; for each command, what its place had waited for
+    # when the command came
     waited = [nothing] * len(nothing)
     known: list[tuple[int, ...]] = []
     found: dict[int, list[int]] = {}

@@ -164,7 +164,7 @@ class SlotRule:
         self.alignment = 1
         self.rights = 0  # bits of `hal._memory.usage`
         self.elements: set[str] = set()
-        self.numbers = _VALUES[kind]() if kind in _VALUES else None  # the check of those it takes
+        self.numbers = _VALUES[kind]() if kind in _VALUES else None  # which numbers it takes
 
 
 class Slots(Sequence[Slot]):

@@ -42,7 +42,7 @@ class Scalars:
     __slots__ = ("_forms", "_size")
 
     def __init__(self) -> None:
-        # For each type of parameter: where its bytes begin, and the first such parameter
+        # For each type of parameter, where its bytes begin, and the first parameter of the type
         self._forms: dict[str, tuple[int, Kernel, int]] = {}
         self._size = 0
 

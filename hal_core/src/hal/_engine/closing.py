@@ -218,7 +218,7 @@ def _destroy_events(context: DeviceContext, idle: list[Event]) -> None:
 def close_events(context: DeviceContext) -> None:
     """Destroy the events; no thread is in a native call on one."""
     with _lost_by_failures(context):
-        if not context.events.is_empty:  # else another close has already been here
+        if not context.events.is_empty:  # else another close has done it
             context.native.bind()
             context.events.close()
 

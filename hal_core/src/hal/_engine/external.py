@@ -236,7 +236,7 @@ def stream_handle(queue: StreamQueue) -> int:
     if queue._closed:
         raise ClosedError(f"{queue.name} is closed, and its stream is gone")
     queue._shown = True
-    settle_all([queue])  # not behind what others put there
+    settle_all([queue])  # events recorded later would wait for the work of others
     context.native.bind()
     return context.native.export_stream(queue._stream)
 

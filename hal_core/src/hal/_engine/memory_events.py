@@ -172,8 +172,8 @@ class MemoryEvents:
 
     def let_wait(self, waiter: NativeDevice, stream: int, operation: Operation) -> None:
         """Make any stream of a device of the domain wait, for a native event behind the number."""
-        # Not for the number itself: memory that this device frees, or a number that it never writes
-        # because it is lost, would keep the other stream waiting for ever.
+        # It does not wait for the number itself: if this device frees the memory, or is lost and
+        # never writes the number, the other stream would wait for ever.
         event, native = operation._event.handle, self._native
         words = self._words[event]
         if recorded := words[_NATIVE]:

@@ -94,7 +94,7 @@ def act(function: Callable[[CallStep, _A, _B], _T], first: _A, second: _B) -> _T
     step = steps.begin()
     try:
         with step.mark:
-            # Not in an ending of the last call: if that was broken off, nothing would clear them.
+            # Cleared here and not at the end of the last call, which may have been broken off.
             step.calm = False
             step.contexts = ()
             if step.is_left:

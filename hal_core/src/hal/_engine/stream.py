@@ -100,8 +100,8 @@ class StreamQueue(QueueNumbers):
         self._owner: CallStep | None = None
         self._seen: dict[int, int] = {}
 
-        # What is issued and has not retired: on the stream, in its order, and on the host, in
-        # the order of issue
+        # The operations that are issued and have not retired: those on the stream, in its order,
+        # and those on the host, in the order of issue
         self._ring: deque[Operation] = deque()
         self._hosts: dict[Operation, None] = {}
         self._sequence = 0  # of the last operation that entered the ring; from 1 on
@@ -110,8 +110,8 @@ class StreamQueue(QueueNumbers):
         self._retired = 0
         self._unanswered = 0  # errors in a row from asking events
 
-        # Who waits for it: the one waiter that polls, the sequences that sleeping waiters want,
-        # whether the progress thread looks after these, and who wakes it
+        # The waiters: the one that polls, the sequences that sleeping ones want, whether the
+        # progress thread looks after these, and what wakes it
         self._leader: object | None = None
         self._wanted: set[int] = set()
         self._watched = False

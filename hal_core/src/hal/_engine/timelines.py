@@ -254,7 +254,7 @@ class Timeline:
             elif points[-1][0] <= value:
                 points.clear()
             elif points[1][0] > value:
-                del points[0]  # as in a chain, where they retire one by one
+                del points[0]  # a chain, where they retire one by one
             else:
                 del points[: bisect_left(points, (value + 1,))]
         if self._recorded is not None and self._recorded._keys:  # `__len__` is a frame more
@@ -303,7 +303,7 @@ class Timeline:
         if not count or points[-1][0] < value:
             return count
         if count == 1 or points[-2][0] < value:
-            return count - 1  # as in a chain, which waits for the last point
+            return count - 1  # a chain, which waits for the last point
         # A tuple of one sorts before the pair with the same value: with a pair, the operations of
         # equal values would be compared, and they have no order.
         return bisect_left(points, (value,))

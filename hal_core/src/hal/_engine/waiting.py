@@ -239,18 +239,18 @@ class HostWaiter:
 
     def __init__(self, groups: Sequence[Entries], asked: float) -> None:
         self._groups = groups
-        # For how long it has asked or watched since the last news
+        # The seconds for which it has asked or watched since the last news
         self._asked = asked
         self._unmet = [list(entries) for entries in groups]
         self._deadline = math.inf
-        # The result of a turn: a failure, else the group that is reached, else what to poll,
-        # else where to sleep
+        # The result of a turn: a failure, or else the group that is reached, or else what to poll,
+        # or else where to sleep
         self._failure: BaseException | None = None
         self._index: int | None = None
         self._points: list[Operation] = []
         self._bell: sync.Doorbell | None = None
         self._is_asleep = False  # nobody has rung for it
-        # What it has registered for and is recorded, the next to end last, once it is sorted
+        # The recorded operations that it has registered for, sorted later: the next to end last
         self._ends: dict[StreamQueue, list[Operation]] = {}
         self._registered: list[Timepoint] = []
         self._missing = 0  # notices that must come until it is woken
@@ -292,7 +292,7 @@ class HostWaiter:
                 seconds = min(_ASK_SECONDS, self._asked + self._remaining())
                 if not _ask_until(self._points, step, self._asked, seconds, self):
                     self._asked = _ASK_SECONDS
-                to_check = False  # not for each poll: it looks at every entry
+                to_check = False  # a check looks at every entry: that is too much for each poll
                 continue
             to_check = True
             if may_sleep:
@@ -449,7 +449,7 @@ class HostWaiter:
         bell.clear()
         for ends in self._ends.values():
             ends.sort(key=_sequence_of, reverse=True)
-        # For another thread that signals, only: what is on a stream was asked before.
+        # Only another thread that signals is worth it: work on a stream was asked for before.
         if not self._asked and not self._ends:
             step.calm = True
             bell.spin()

@@ -263,7 +263,7 @@ def load_executable(
     except own(NotFoundError):
         found = False
     except own(InvalidArgumentError):
-        if signatures is None:  # else the user says what the table, which cannot be read, would say
+        if signatures is None:  # else the user has said what the unreadable table would say
             raise
         found = False
     kernels: dict[str, Kernel] = {}

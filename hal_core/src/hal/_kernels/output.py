@@ -190,7 +190,8 @@ def _convert(
     if letter in "di" and isinstance(value, int):
         mask = _mask(length)
         value &= mask
-        value -= (mask + 1) * (value > mask >> 1)  # as a signed type of that length stores it
+        # The value that a signed type of that length stores
+        value -= (mask + 1) * (value > mask >> 1)
         digits = _digits(f"{abs(value)}", value, precision)
         return _sign(flags, is_negative=value < 0), digits
     if letter in _INTEGERS and isinstance(value, int):

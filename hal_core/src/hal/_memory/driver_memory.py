@@ -32,7 +32,7 @@ class DriverMemory:
 
     def __init__(self, context: DeviceContext, settings: MemorySettings, cache_limit: int) -> None:
         self._context = context
-        self._stream = 0  # for stream-ordered frees of what nothing uses
+        self._stream = 0  # for stream-ordered frees of memory that no work uses
         self._is_ended = False
         # Held during native allocations: closing the device waits until they are done
         self.growing: Final = sync.OwnedLock()
@@ -142,7 +142,7 @@ class DriverMemory:
                 native.trim_pool(min(keep, native.info.total_memory))
 
     def _streams_at_rest(self) -> list[int]:
-        # Not inside of the ``with``: a Ctrl-C in a loop with a condition leaves its lock taken.
+        # Its own function: a Ctrl-C in a loop with a condition leaves the lock of a ``with`` taken.
         at_rest = [queue._stream for queue in self._context.queues if not queue._ring]
         return [stream for stream in (*at_rest, self._stream) if stream]
 

@@ -38,7 +38,7 @@ class Heap:
         if keep is None:
             keep = context.native.info.total_memory // 8
         self._context = context
-        # Which memory exists and what is in use; their lock is a leaf
+        # Which memory exists and what is in use; under their lock no other is taken
         self.books: Final = Books(settings.memory_limit)
         self.driver: Final = DriverMemory(context, settings, keep)
         self.reaper: Final = Reaper(context, self.books, self.driver, keep)

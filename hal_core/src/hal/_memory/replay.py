@@ -23,7 +23,7 @@ class Replay(CallSequence):
     __slots__ = ("_done", "visits")
 
     def __init__(self, count: int) -> None:
-        self.left = count  # not by super(), which costs more than all of this
+        self.left = count  # set here, as a call of super() costs more than all of this
         self.is_starved = False
         self._done = 0
         self.visits: tuple[Visit, ...] = ()  # to memory of other devices, see `hal._memory.peers`

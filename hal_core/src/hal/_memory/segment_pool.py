@@ -155,7 +155,7 @@ class SegmentPool:
         self.recent: dict[int, list[Piece]] = {}
         self._segments: dict[Segment, None] = {}
         self._free = defaultdict[int, _FreePieces](_FreePieces)
-        # For each list the pieces added to it, in the order of their points, with those
+        # For each list, the pieces added to it with their points, in the order of these
         self._unsettled = defaultdict[int, deque[tuple[Piece, tuple[Operation, ...]]]](deque)
 
     def pick(self, queue: StreamQueue, size: int) -> Piece | None:

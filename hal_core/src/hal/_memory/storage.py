@@ -138,7 +138,7 @@ class Transient(Storage):
                 raise ClosedError(GIVEN_BACK)
             if len(uses) >= self._most:
                 uses[:] = itertools.filterfalse(_is_retired, uses)
-                self._most = max(MANY_USES, 2 * len(uses))  # or each note would look at all
+                self._most = max(MANY_USES, 2 * len(uses))  # else each note would look at all
             uses.append(operation)
 
     def lend(self) -> None:

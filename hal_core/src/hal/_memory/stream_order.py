@@ -153,7 +153,7 @@ class StreamOrder:
             leaving.popleft()
         return sum(size for operation, size in leaving if not is_behind(operation, queue))
 
-    # For what starves
+    # For operations that starve
 
     def provide(self, queue: StreamQueue, storages: Sequence[Transient]) -> bool:
         """Look for memory for an operation that found none; return whether it should try again.
@@ -265,7 +265,7 @@ class StreamOrder:
                 pool = self._driver.pool_statistics()
                 if pool is not None:
                     unused += max(pool[0] - pool[1], 0)
-        unused -= made  # else it would be made and given back again, for ever
+        unused -= made  # else that would be made and given back in turn, for ever
         if unused > 0 and room + unused >= need:
             self.is_freeing = True
             progress.workers.run(self._free_unused)

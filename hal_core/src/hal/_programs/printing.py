@@ -39,7 +39,7 @@ UNTRACED: Final = "#define HAL_TRACE(...) ((void)0)\n"
 """The line put before a source that traces nothing."""
 
 _PRINT: Final = "printf"
-# As long as the words that they replace, so that columns stay.
+# Each is as long as the word that it replaces, so that the columns of messages hold.
 _RECORD: Final = "hal_pf"
 _TRACE: Final = "HAL_TRACE"
 _TRACES: Final = tuple(_TRACE if depth == 0 else f"HAL_TRC_{depth}" for depth in range(10))
@@ -245,7 +245,8 @@ def with_output(
     places = [start for start, _, _ in edits]
     if not trace and not places and macros == defines:
         return UNTRACED, source, macros
-    # Only the compiler knows who uses what a macro or, with a trace, an included file defines.
+    # Only the compiler knows which kernels use what a macro or, with a trace, an included file
+    # defines.
     is_anywhere = bool(trace) or macros != defines
     is_anywhere |= not all(
         any(entry.body_start < place < entry.body_end for entry in entries) for place in places

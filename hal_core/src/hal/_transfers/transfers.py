@@ -232,7 +232,7 @@ def _capture_and_write(
             source = (put(keeper, host), None)
             place = (start, storage)
             return _copy(device._copy_from_host, place, source, host.size, keeper), False
-        device._staging.prefetch(host.size)  # for the next write
+        device._staging.prefetch(host.size)  # so that the next write finds a pinned block
     return _from_host(device, storage, start, np.array(host, copy=True))
 
 

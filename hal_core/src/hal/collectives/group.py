@@ -94,7 +94,7 @@ class Group(Participant):
         self.lock = threading.RLock()  # a finaliser may submit, too
         # The launches that are not known to have ended well, oldest first
         self._flights: deque[Launch] = deque()
-        # For each line that is numbered by itself, its last number, in a list: C raises it, too
+        # The last number of each line that has its own numbers; in a list, which C can raise, too
         self._counts: dict[tuple[int, bool], list[int]] = {}
         self._turns = 0  # submissions so far
         self._turn = 0  # those that were issued

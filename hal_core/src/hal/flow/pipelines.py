@@ -96,7 +96,7 @@ class Pipeline:
         self.depth: Final = number
         device = recording.commands.device
         self._lanes: Final = flow.lanes_of(device)
-        # For the C extension
+        # The C extension reads these.
         self._most = flow.most_captured
         self._reads = flow.reads_in_flight
         self._sets = [BufferSet(device, recording.slots) for _ in range(number)]

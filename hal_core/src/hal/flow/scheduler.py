@@ -130,7 +130,7 @@ class Scheduler(Tracker):
         wait: Waits = (),
     ) -> hal.Submission:
         """Submit work with these accesses, after everything that it has to wait for."""
-        # As `_alone`, without its calls
+        # `_alone`, written out to save its calls
         if self._is_busy:
             refuse_reentrance(self._lock)
         with self._lock:
