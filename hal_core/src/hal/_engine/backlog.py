@@ -85,13 +85,11 @@ def register(
 
 
 def _resolve(operation: Operation, index: int, timeline: Timeline, value: int, work: Work) -> bool:
-    """Return True if a wait no longer holds the operation back, else register it; under the lock.
-
-    A recorded value is enough where the stream can wait for its event. The value must be reached
-    for a host operation, which runs on no stream (M1), and for a point of another driver.
-    """
+    """Return True if a wait holds the operation back no more, else register it; under the lock."""
     if timeline._value >= value:
         return True
+    # A recorded value is enough where the stream can wait for its event. The value must be reached
+    # for a host operation, which runs on no stream (M1), and for a point of another driver.
     is_host, points = operation._is_host, timeline._points
     if points and not is_host and _point(operation._queue, timeline, value) is not None:
         return True

@@ -402,10 +402,8 @@ def settle(context: DeviceContext) -> None:
 
 
 def _ready(queue: StreamQueue) -> list[Operation]:
-    """Return the operations of a queue that are about to be issued; under the lock.
-
-    Not host functions and what stands behind them, which may take forever.
-    """
+    """Return the operations of a queue that are about to be issued; under the lock."""
+    # Without host functions and what stands behind them: these may take forever.
     found = [] if queue._issuing is None else [queue._issuing]
     found += [each for each in queue._hosts if each._kind != "call"]
     if queue._ordered and any(each._kind == "call" for each in queue._hosts):

@@ -131,11 +131,9 @@ def _publish(operation: Operation, step: CallStep, more: bool) -> Operation | No
 
 
 def _enter_part(operation: Operation, event: Event, step: CallStep) -> None:
-    """Enter a part into the ring, as an operation without handle and signals; under the lock.
-
-    The operation itself goes back into line. It stands in the ring once, with its last part, since
-    an entry has one event and one number of launches.
-    """
+    """Enter a part into the ring, as an operation without handle and signals; under the lock."""
+    # The operation itself goes back into line. It stands in the ring once, with its last part,
+    # since an entry has one event and one number of launches.
     queue = operation._queue
     part = Operation(queue, operation._kind, (None, (), operation._resources), (), False)  # noqa: FBT003
     part._state = ISSUED

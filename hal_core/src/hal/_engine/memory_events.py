@@ -188,11 +188,9 @@ class MemoryEvents:
                 waiter.wait_event(stream, relay.event)
 
     def _relay_for(self, operation: Operation) -> _Relay:
-        """Return a relay that waits for nothing that may end after an operation; with the lock.
-
-        A relay that waits for another queue, or for a later operation, would hold up its user
-        until that ends, too, which may need what the host does only after this operation.
-        """
+        """Return a relay that waits for nothing that may end after an operation; with the lock."""
+        # A relay that waits for another queue, or for a later operation, would hold up its user
+        # until that ends, too, which may need what the host does only after this operation.
         queue, sequence = operation._queue._id, operation._sequence
         relays = self._relays
         for relay in relays:

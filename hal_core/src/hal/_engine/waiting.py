@@ -307,11 +307,9 @@ class HostWaiter:
         step.waiter = None
 
     def _resume(self, step: CallStep) -> None:
-        """Take back the work that this thread has handed to the progress thread, and do it.
-
-        Before it registers: what it finds recorded then has the driver wake it, else the progress
-        thread has to.
-        """
+        """Take back the work that this thread has handed to the progress thread, and do it."""
+        # Before it registers: the driver wakes it for operations that are recorded by then; for
+        # others the progress thread would have to.
         step.calm = True
         while self._remaining() > 0 and progress.act(progress.resume, None, None):
             pass

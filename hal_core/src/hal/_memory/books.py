@@ -195,11 +195,9 @@ class Books(BooksNumbers):
         self._is_broken = False
 
     def remove(self, lease: BlockLease) -> bool:
-        """Remove a block that is about to be freed; False if that use of it has ended before.
-
-        Before the free, not after it: a Ctrl-C in between leaks the block, while one that is freed
-        and still in the books would be used again.
-        """
+        """Remove a block that is about to be freed; False if that use of it has ended before."""
+        # Before the free, not after it: a Ctrl-C in between leaks the block, while one that was
+        # freed and still is in the books would be used again.
         block = lease.block
         self._begin()
         blocks, place = self.blocks, block.place
@@ -221,14 +219,13 @@ class Books(BooksNumbers):
         return True
 
     def surplus(self, keep: int) -> list[Block]:
-        """Return unused blocks to free so that at most `keep` bytes are left.
-
-        Whole segments first: they are large. Then the largest and oldest blocks of the cache.
-        """
+        """Return unused blocks to free so that at most `keep` bytes are left."""
         self._begin()
         excess = self.unused - keep
         found: list[Block] = []
         if excess > 0:
+            # Whole segments come first, since they are large; then the largest and oldest blocks of
+            # the cache.
             unused: list[Block] = []
             for pool in self.pools:
                 unused += pool.whole()

@@ -131,11 +131,9 @@ class DeviceCore:
         return self._native.features
 
     def _host_copies(self, storage: Storage) -> bool:
-        """Return whether the host, which sees a memory, also copies it; else the driver does.
-
-        Managed memory is the driver's to copy, since the device may have it; not on a device with
-        the feature ``"pageable_copies"``.
-        """
+        """Return whether the host, which sees a memory, also copies it; else the driver does."""
+        # The driver copies managed memory, since the device may have it; not on a device with the
+        # feature "pageable_copies".
         return storage.host_address is not None and (
             self._pageable or storage.memory is MemoryType.HOST
         )

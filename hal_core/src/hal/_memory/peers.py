@@ -174,11 +174,9 @@ def _cancel_visits(guest: DeviceContext, owner: DeviceContext, work: Work) -> No
 
 
 def _find_guests(_: CallStep, owner: DeviceContext, __: None) -> set[DeviceContext]:
-    """Return the contexts whose running operations visit a device.
-
-    It looks at what the operations keep alive. Whether a `Visit` still exists would say nothing:
-    its finaliser runs at a time that nobody knows.
-    """
+    """Return the contexts whose running operations visit a device."""
+    # By what the operations keep alive. Whether a `Visit` still exists would say nothing: its
+    # finaliser runs at a time that nobody knows.
     with timelines.lock:
         kept = list(left_behind)  # abandoned work may go on in our memory
         for queue in [queue for guest in list(owner.guests) for queue in guest.queues]:

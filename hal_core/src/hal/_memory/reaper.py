@@ -337,10 +337,8 @@ class Reaper:
                 getattr(native, _DESTROY[handle[0]])(handle[1])
 
     def drop_owners(self) -> None:
-        """Drop pending owners of foreign memory, and have the dispatcher call their callbacks.
-
-        Under no lock, because that runs code that is not ours.
-        """
+        """Drop pending owners of foreign memory, and have the dispatcher call their callbacks."""
+        # Under no lock, because that runs code that is not ours.
         while self._leaving:
             try:
                 owner = self._leaving.popleft()

@@ -115,10 +115,8 @@ class _FreePieces:
         return next(reversed(self._by_size[self._sizes[position]]))
 
     def at_least(self, size: int) -> list[Piece]:
-        """Return all pieces of at least `size` bytes, smallest first.
-
-        Not a generator: Python drops a Ctrl-C that comes while it closes one.
-        """
+        """Return all pieces of at least `size` bytes, smallest first."""
+        # A list, not a generator: Python drops a Ctrl-C that comes while it closes one.
         sizes = self._sizes[bisect_left(self._sizes, size) :]
         return [piece for each in sizes for piece in self._by_size[each]]
 
@@ -372,11 +370,9 @@ class SegmentPool:
             after.after.before = piece
 
     def rebuild(self, segments: list[Segment]) -> None:
-        """Make all free pieces anew, out of the parts of these segments that are not taken.
-
-        Each comes after the last dealloca of every queue, since its own point is unknown. The
-        operations in flight do not suffice: a dealloca that is being issued is not among them yet.
-        """
+        """Make all free pieces anew, out of the parts of these segments that are not taken."""
+        # Each comes after the last dealloca of every queue, since its own point is unknown. To come
+        # after all in flight would not suffice: a dealloca that is being issued is not among them.
         self._last = {key: last for key, last in self._last.items() if not last._retired}
         points = tuple(self._last.values())
         self._begin()

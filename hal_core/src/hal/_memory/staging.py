@@ -309,11 +309,9 @@ class Staging:
         self._give(busy.popleft())
 
     def _give(self, slot: _StagingSlot) -> None:
-        """Give a slot to the longest waiter, or back to the ring.
-
-        It is handed over: from the ring an operation that has just come would take it, and those
-        that stand in line might never have one.
-        """
+        """Give a slot to the longest waiter, or back to the ring."""
+        # It is handed over: from the ring an operation that has just come would take it, and those
+        # that stand in line might never have one.
         with self._lock:
             waiter = self._waiting.popleft() if self._waiting else None
             if waiter is None:

@@ -496,11 +496,7 @@ class Transfers(Scheduler):
         found_there: list[Any],
         signal: Signals,
     ) -> tuple[hal.Submission, hal.Submission]:
-        """Submit the pieces of a relay; return its last read and its last write.
-
-        Each write comes after the one before, so that the last one fails if
-        any piece has.
-        """
+        """Submit the pieces of a relay; return its last read and its last write."""
         download, upload = part.device.queues.download, room.device.queues.upload
         size, step = part.size, self._chunk
         blocks: list[hal.Buffer] = []
@@ -515,6 +511,7 @@ class Transfers(Scheduler):
             array = block.map(wait=())[:length]
             read = download.read(part, array, offset=begin, wait=before)
             is_last = begin + length == size
+            # Each write comes after the one before, so that the last one fails if any piece has.
             writes.append(
                 upload.copy(
                     block,
