@@ -95,7 +95,7 @@ class NativeCompiler(ABC):
 
 
 class NativeDriver(ABC):
-    """Enumerate and open the devices of one vendor's driver."""
+    """The driver of one vendor, which enumerates and opens its devices."""
 
     __slots__ = ()
 

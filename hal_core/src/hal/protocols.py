@@ -249,7 +249,7 @@ class Executable(Protocol):
 
 @runtime_checkable
 class Collectives(Protocol[_Place_contra, _Made_co]):
-    """What several ranks take part in; for queues and recordings."""
+    """The operations that several ranks take part in, for queues and recordings."""
 
     def all_reduce(
         self,

@@ -19,7 +19,7 @@ ANSWERS: Final = 0.5
 
 
 class ClosedGroup(Protocol):
-    """What is asked of a group."""
+    """A group, with the questions that it is asked at its end."""
 
     @property
     def has_failed(self) -> bool:

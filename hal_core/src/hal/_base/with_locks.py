@@ -43,7 +43,7 @@ def safe_owned_lock(kind: Any) -> type[Any]:  # noqa: ANN401 - a class known at 
     """Return a class of locks of this kind, which know their owner, for such a ``with``."""
 
     class SafeOwnedLock(kind):  # type: ignore[misc]
-        """One of them."""
+        """A lock of this kind whose ``with`` leaves it free after a Ctrl-C."""
 
         __slots__ = ("_taking",)
 

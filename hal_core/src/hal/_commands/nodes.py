@@ -323,7 +323,7 @@ def needed(start: int, size: int) -> int:
 
 
 def _owner(device: DeviceCore, thing: object) -> DeviceCore:
-    """Return whose a buffer or a slot is, if a copy of `device` reaches it, else `device`."""
+    """Return the device of a buffer or a slot if a copy of `device` reaches it, else `device`."""
     if not isinstance(thing, Slot):
         return peer_copies.owner(device, thing)
     other = thing._slots._rules[thing._index].device

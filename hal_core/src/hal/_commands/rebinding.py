@@ -47,7 +47,7 @@ class RebindPlan:
     def of_instance(
         self, native: NativeDevice, instance: Instance, positions: Sequence[int]
     ) -> Rebinder:
-        """Return what binds an instance anew, which is whole."""
+        """Return the object that binds an instance anew; the instance is complete."""
         nodes, handle = instance.replica.nodes, instance.graph.handle
         launches = [
             native.launch_update(handle, positions[command], nodes[command])
@@ -56,7 +56,7 @@ class RebindPlan:
         return self._make(launches, instance.replica)
 
     def of_launch(self, replica: Replica) -> Rebinder:
-        """Return what binds the only launch of a recording; the replica is its own."""
+        """Return the object that binds the only launch of a recording; the replica is its own."""
         function, grid, block, _, parameters = replica.nodes[0]
         structure = _pack_direct(function, *grid, *block, parameters)
         return self._make([(0, structure, _DIRECT_GRID)], replica)

@@ -153,7 +153,7 @@ class Recorder:
         return launch
 
     def _settle_scopes(self) -> None:
-        """Have the next commands be in the scopes that are open."""
+        """Put the next commands into the scopes that are open."""
         self._groups = "/".join([each.group for each in self._scopes if each.group])
         queues = [None, *(each.queue for each in self._scopes if each.queue is not _SAME)]
         queue: Any = queues[-1]

@@ -187,7 +187,7 @@ def wait_for_calls(context: DeviceContext, deadline: float) -> bool:
 
 @contextlib.contextmanager
 def _lost_by_failures(context: DeviceContext) -> Iterator[None]:
-    """Lose a context if a native call fails: what cannot be freed goes with it.
+    """Declare a context lost if a native call fails: what cannot be freed goes with it.
 
     Close goes on then, but not after what a user's signal handler raises (O3).
     """

@@ -143,7 +143,7 @@ class Submission(Operation):
         progress.act(host_calls.complete, self, outcome)
 
     def _as_timepoint(self) -> Timepoint:
-        """Return 1 of a semaphore of its own, which is reached when this is done."""
+        """Return a timepoint of a semaphore of its own, which is reached when this is done."""
         # Made when it is needed first: most submissions never need one.
         timepoint = self._private
         if timepoint is None:

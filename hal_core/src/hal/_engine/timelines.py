@@ -326,7 +326,7 @@ class Timeline:
         return self._reached
 
     def _until_told(self, value: int, work: Work) -> Waiters:
-        """Return that register, and have the progress thread retire what is recorded already."""
+        """As `_until_reached`; the progress thread retires the operation, if there is one yet."""
         operation = self._covering(value)
         if operation is not None:
             operation._want(work)

@@ -274,7 +274,7 @@ class Heap:
         return held
 
     def close(self, *, release_context: bool) -> tuple[str, ...]:
-        """Give back all but what numpy views show, as `Reaper.close` does."""
+        """Give back all memory but that of numpy views, as `Reaper.close` does."""
         self.refuse_reentrance()
         with self.driver.growing:  # a native allocation under way ends first, and no other begins
             self.driver.is_closed = True

@@ -354,7 +354,7 @@ class Reaper:
                 progress.dispatcher.wake()
 
     def close(self, *, release_context: bool) -> tuple[str, ...]:
-        """Give back all but what numpy views show; the last view closes the native device.
+        """Give back all memory but that of numpy views; the last view closes the native device.
 
         Returns a line for each of those views. Frees nothing on a lost context,
         which takes its memory along.
