@@ -167,6 +167,7 @@ enum answer dispatch(PyObject *queue, PyObject *kernel, const struct launch_opti
   PyObject *device = device_of(queue);
   if (!device || Py_TYPE(kernel) != engine.Kernel) return NOT_MINE;
   if (get(kernel, Kernel__device) != device || !options->grid) return NOT_MINE;
+  /* An argument may be memory of another device then, which the operation has to visit: Python sees to that. */
   if (PyObject_Length(get(device, DeviceCore__access))) return NOT_MINE;
   PyObject *found = get(kernel, Kernel__packer);
   if (!found || Py_TYPE(found) != &packer_type) return NOT_MINE;

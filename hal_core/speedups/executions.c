@@ -259,7 +259,7 @@ enum answer execute(PyObject *queue, PyObject *commands, PyObject *given, const 
   if (bindings && !PyTuple_CheckExact(bindings) && !PyList_CheckExact(bindings)) return NOT_MINE;
   if (bindings && !Py_SIZE(bindings)) bindings = NULL; /* a compiler's call for a recording without slots */
   if (!is_none(commands, CommandBuffer__runs) || is_true(commands, CommandBuffer__failed)) return NOT_MINE;
-  if (PyObject_Length(get(device, DeviceCore__access))) return NOT_MINE;
+  if (PyObject_Length(get(device, DeviceCore__access))) return NOT_MINE; /* as in `dispatch` */
   PyObject *playback = get(commands, CommandBuffer__playback), *only = get(commands, CommandBuffer__only);
   if (playback == Py_None || (only != Py_None && only != queue)) return NOT_MINE;
   PyObject *plain = get(playback, Playback__plain);

@@ -71,8 +71,8 @@ static long long with_it(const struct issue *self) {
 }
 
 /* Return whether so few launches are in flight that another one may keep the interpreter lock. Half of what all
- * queues may have together is divided among them, and each of many has some. The other half is for whoever comes
- * first, because mostly few of them are at work. */
+ * queues may have together is divided among them, and each of many has some. The other half is for those that
+ * come first, because mostly few of them are at work. */
 static bool is_low(const struct issue *self) {
   enum { EACH = 16, MANY = 32 };
   long long half = self->calls->most_launches / 2, needed = with_it(self);
@@ -312,7 +312,7 @@ static bool takes_no_time(const struct issue *self, const struct native_call *ca
 static bool may_lie_behind(PyObject *event, const struct issue *self, const struct native_call *call) {
   enum { MOST = 8, MOST_AT_ONCE = 32 };
   bool is_at_once = takes_no_time(self, call);
-  long long count = number(event, Event_count); /* of operations: whoever else counts has it recorded (`Event.hold`) */
+  long long count = number(event, Event_count); /* of operations: others that count have it recorded (`Event.hold`) */
   if (count >= (is_at_once ? MOST_AT_ONCE : MOST) || (count + 1) * MOST > number(self->queue, StreamQueue__limit))
     return false;
   for (Py_ssize_t i = 1; i <= count && !is_at_once; i++) {

@@ -269,7 +269,7 @@ static PyObject *free_copy_stream(PyObject *device) {
 }
 
 /* Have the driver copy, and wait without the interpreter lock. Nobody else takes the stream meanwhile, and
- * whoever closes the device waits (`Calls.users`). After an error the Python engine copies again. */
+ * a close of the device waits (`Calls.users`). After an error the Python engine copies again. */
 static enum answer copy_natively(const struct move *self, uintptr_t base) {
   PyObject *direct = get(get(self->device, DeviceCore__context), DeviceContext_direct);
   struct calls *calls = usable_calls(direct);

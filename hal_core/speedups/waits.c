@@ -70,8 +70,9 @@ static void nap(double seconds) {
 }
 
 /* After a millisecond, or 100 microseconds where others want the processor, there are naps between, if a driver's
- * notification of a sleeping thread comes later (130 to 300 microseconds on an H100); elsewhere it ends then. The interpreter lock is let go between two
- * questions, not while one is asked: then no other thread can destroy the event meanwhile. */
+ * notification of a sleeping thread comes later (130 to 300 microseconds on an H100); elsewhere it ends then. The
+ * interpreter lock is let go between two questions, not while one is asked: then no other thread can destroy the
+ * event meanwhile. */
 enum answer spin(PyObject *operation, double seconds, double *late) {
   PyObject *queue = get(operation, Operation__queue);
   if (get(operation, Operation__state) != engine.issued) return NOT_MINE;

@@ -144,7 +144,7 @@ class Scheduler(Tracker):
                 raise
             finally:
                 self._is_busy = False
-        if self.trace is not None:
+        if self.trace is not None:  # without the lock: it is the user's, and may call the flow
             self.trace(operation, waits)
         return operation
 

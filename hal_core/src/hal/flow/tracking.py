@@ -251,7 +251,7 @@ def collect(
             look(history, found)
         for span in history.spans(part):
             writer, readers = span.writer, span.readers
-            if writes and readers:
+            if writes and readers:  # not for the writer, which the readers have waited for
                 for reader in readers:
                     if reader not in found:
                         found.append(reader)
