@@ -413,9 +413,9 @@ static void take_baton(const struct issue *self) {
   put(self->queue, StreamQueue__issuing, Py_NewRef(self->operation));
 }
 
-/* Make the native calls without the interpreter lock and the timeline lock, but with the baton. To keep the timeline lock
- * was rejected: every thread would wait for a full stream, and a Python function that the stream waits for may want that
- * lock (hardware/full_streams.py). */
+/* Make the native calls without the interpreter lock and the timeline lock, but with the baton. To keep the timeline
+ * lock was rejected: every thread would wait for a full stream, and a Python function that the stream waits for may
+ * want that lock (hardware/full_streams.py). */
 static void enqueue_alone(struct issue *self, struct work *work) {
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(self->signals); i++)
     self->reserved[i] = Py_NewRef(get(get(PyTuple_GET_ITEM(self->signals, i), Timepoint__semaphore), Timeline__reserved));

@@ -1,15 +1,18 @@
 /* Meeting: the collectives of one rank of several processes, on streams that are threads (rules G1, G3).
  *
- * `begin` has a stream call `run`, or a thread that waits for the stream `help`. Either shows the others a header, which
- * says what the operation is, and behind it the data of a small operation: in memory that all of them map, if they are of
- * one host, else in one message to each, over a library of messages (MPI) whose functions are given by address. Memory of
- * MPI's own (MPI_Win_allocate_shared) was rejected: all ranks must free it together, so a rank that died would keep the
- * others. So all have come, and agree, before data moves. The data of a large one follows in messages from buffer to buffer (moves.c).
- * Nobody writes to another rank's memory, so one that comes late, or dies, harms none. No call of the library waits for a rank: the
- * library's own collectives would, and a stream that makes one hangs if a rank dies meanwhile. (They were made on a thread of
- * the group's own: to hand over to it and back took up to half of the time from 128 KiB to 4 MiB.) Once the group has failed,
- * `stop` has what is to come taken back. To receive all data apart and copy it, so that no late message can write to a
- * buffer, was rejected: it costs up to a tenth, and half as much again in a large broadcast.
+ * `begin` has a stream call `run`, or a thread that waits for the stream `help`. Either shows the others a header,
+ * which says what the operation is, and behind it the data of a small operation: in memory that all of them map, if
+ * they are of one host, else in one message to each, over a library of messages (MPI) whose functions are given by
+ * address. So all have come, and agree, before data moves. The data of a large one follows in messages from buffer to
+ * buffer (moves.c). Nobody writes to another rank's memory, so one that comes late, or dies, harms none. Once the
+ * group has failed, `stop` has what is to come taken back.
+ *
+ * No call of the library waits for a rank: the library's own collectives would, and a stream that makes one hangs if a
+ * rank dies meanwhile. (They were made on a thread of the group's own: to hand over to it and back took up to half of
+ * the time from 128 KiB to 4 MiB.) Memory of MPI's own (MPI_Win_allocate_shared) was rejected: all ranks must free it
+ * together, so a rank that died would keep the others. To receive all data apart and copy it, so that no late message
+ * can write to a buffer, was rejected, too: it costs up to a tenth, and half as much again in a large broadcast.
+ *
  * The stream of an operation that went wrong is held until `end`: by then the group has failed the operation, which
  * would count as done otherwise. No operation runs twice or beside another one: they come in turn. */
 #include "meeting.h"
