@@ -85,6 +85,14 @@ def test_an_error_in_a_list_of_sources_loses_no_other(cache, compiler):
     assert compiler() == runs
 
 
+def test_a_cached_image_keeps_its_log(cache, compiler):
+    source = '#pragma message "take care"\n' + SOURCE % 3
+    logs = [hal.compile(source, target="cpu").images[0].log for _ in range(2)]
+    assert "take care" in logs[0]
+    assert logs[1] == logs[0]
+    assert compiler() == 1
+
+
 def test_a_damaged_entry_is_made_again(lab, cache, compiler):
     image = lab.image(SOURCE % 3)
     (entry,) = cache.iterdir()
@@ -93,7 +101,7 @@ def test_a_damaged_entry_is_made_again(lab, cache, compiler):
     for content in (bytes(data), b"", image[: len(image) // 2]):
         entry.write_bytes(content)
         assert lab.image(SOURCE % 3) == image
-        assert entry.read_bytes()[32:] == image
+        assert entry.read_bytes().endswith(image)
     assert compiler() == 4
 
 

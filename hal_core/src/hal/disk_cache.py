@@ -28,6 +28,7 @@ __all__ = ["DiskCache"]
 _ENTRIES_AT_MOST: Final = 2000
 _LONGEST_WRITE: Final = 3600.0  # seconds after which a write of an entry counts as abandoned
 _DIGEST: Final = 32  # bytes
+_LOG_SIZE: Final = 8  # bytes, for the length of the log before an image
 
 
 class DiskCache:
@@ -63,8 +64,11 @@ class DiskCache:
                 return None  # this user has no home
         directory = os.path.join(os.path.abspath(root), self._name)
         with dropped(OSError):
-            os.makedirs(directory, mode=0o700, exist_ok=True)
-            about = os.lstat(directory)
+            try:
+                about = os.lstat(directory)
+            except FileNotFoundError:
+                os.makedirs(directory, mode=0o700, exist_ok=True)
+                about = os.lstat(directory)
             if stat.S_ISDIR(about.st_mode) and _is_private(about):
                 return directory
         return None
@@ -122,14 +126,15 @@ class DiskCache:
         """
         if key is None:
             return make()
-        log_key = self.key("log", key)
-        image = self.load(key)
-        if image is not None:
-            return image, (self.load(log_key) or b"").decode()
+        entry = f"{key}.image"
+        content = self.load(entry)
+        if content is not None:
+            # One file for both: most logs are empty, and a hit would look for theirs in vain.
+            start = _LOG_SIZE + int.from_bytes(content[:_LOG_SIZE], "little")
+            return content[start:], content[_LOG_SIZE:start].decode()
         image, log = make()
-        self.store(key, image)
-        if log:
-            self.store(log_key, log.encode())
+        text = log.encode()
+        self.store(entry, b"".join((len(text).to_bytes(_LOG_SIZE, "little"), text, image)))
         return image, log
 
 

@@ -161,31 +161,29 @@ def _compile(
         ),
         debug,
     )
+
+    def make() -> tuple[bytes, str]:
+        others = _dialect.foreign_text(foreign)
+        if dialect.GROUPS in request.source:
+            others += dialect.texts()[dialect.GROUPS]
+        text = _dialect.rewrite(request, others, features, loops=loops)
+        with _toolchain.work_directory() as directory:
+            # The user's text: messages quote its lines, and debuggers show them.
+            source = (Path(debug).absolute() if debug else directory) / f"{key[:16]}.cpp"
+            source.write_text(request.source, encoding="utf-8")
+            (directory / _dialect.PRELUDE).parent.mkdir()
+            for name in _dialect.HEADERS:
+                (directory / _dialect.PRELUDE).with_name(name).write_bytes(_own(name))
+            text = text.replace(f'"{_dialect.SOURCE}"', _dialect.quote(str(source)))
+            (directory / "image.cpp").write_text(text, encoding="utf-8")
+            wanted = [_NATIVE] if march == NATIVE else []
+            flags = [*options, *_include_options(request, directory, folders)]
+            image, log = _run(request, compiler, wanted, flags, directory, source)
+        _check_shared_memory(request, image, log)
+        return image, log
+
     # A debugger wants the source beside the image: make both.
-    image = None if debug else _build.CACHE.load(key)
-    if image is not None:
-        return image, (_build.CACHE.load(_build.CACHE.key("log", key)) or b"").decode()
-    others = _dialect.foreign_text(foreign)
-    if dialect.GROUPS in request.source:
-        others += dialect.texts()[dialect.GROUPS]
-    text = _dialect.rewrite(request, others, features, loops=loops)
-    with _toolchain.work_directory() as directory:
-        # The user's text: messages quote its lines, and debuggers show them.
-        source = (Path(debug).absolute() if debug else directory) / f"{key[:16]}.cpp"
-        source.write_text(request.source, encoding="utf-8")
-        (directory / _dialect.PRELUDE).parent.mkdir()
-        for name in _dialect.HEADERS:
-            (directory / _dialect.PRELUDE).with_name(name).write_bytes(_own(name))
-        text = text.replace(f'"{_dialect.SOURCE}"', _dialect.quote(str(source)))
-        (directory / "image.cpp").write_text(text, encoding="utf-8")
-        wanted = [_NATIVE] if march == NATIVE else []
-        options += _include_options(request, directory, folders)
-        image, log = _run(request, compiler, wanted, options, directory, source)
-    _check_shared_memory(request, image, log)
-    _build.CACHE.store(key, image)
-    if log:
-        _build.CACHE.store(_build.CACHE.key("log", key), log.encode())
-    return image, log
+    return _build.CACHE.image(None if debug else key, make)
 
 
 @functools.cache
