@@ -236,7 +236,7 @@ struct move {
   uintptr_t start; /* in the storage */
   char *host;
   size_t size;
-  bool to_host;
+  bool to_host, is_operation; /* a host operation, which a close waits for */
 };
 
 /* What the processor copies in microseconds, with the interpreter lock. */
@@ -244,7 +244,7 @@ enum { AT_ONCE = 64 << 10 };
 
 /* Whether the device is open; under the lock. */
 static bool is_usable(const struct move *self) {
-  return !is_true(self->device, DeviceCore__closed) &&
+  return (self->is_operation || !is_true(self->device, DeviceCore__closed)) &&
          is_none(get(self->device, DeviceCore__context), DeviceContext_lost);
 }
 
@@ -304,9 +304,9 @@ static enum answer copy_natively(const struct move *self, uintptr_t base) {
   return status ? NOT_MINE : TAKEN;
 }
 
-/* read and write(device, storage, start, array) */
+/* read and write(device, storage, start, array, is_operation=False) */
 static enum answer move(PyObject *const *args, Py_ssize_t count, PyObject *names, bool to_host, PyObject **result) {
-  if (count != 4 || names || !PyObject_TypeCheck(args[0], engine.DeviceCore)) return NOT_MINE;
+  if (count < 4 || count > 5 || names || !PyObject_TypeCheck(args[0], engine.DeviceCore)) return NOT_MINE;
   PyObject *device = args[0], *storage = args[1];
   long long start;
   if (Py_TYPE(storage) != engine.Storage || !small_int(args[2], &start)) return NOT_MINE;
@@ -317,7 +317,8 @@ static enum answer move(PyObject *const *args, Py_ssize_t count, PyObject *names
     PyErr_Clear();
     return NOT_MINE;
   }
-  struct move self = {device, storage, (uintptr_t)start, host.buf, (size_t)host.len, to_host};
+  bool is_operation = count == 5 && args[4] == Py_True;
+  struct move self = {device, storage, (uintptr_t)start, host.buf, (size_t)host.len, to_host, is_operation};
   bool is_seen = is_true(device, DeviceCore__pageable) || get(storage, Storage_memory) == engine.host_memory;
   enum answer answer = NOT_MINE;
   if (seen != Py_None && is_seen) {

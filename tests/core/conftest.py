@@ -11,7 +11,6 @@ from core_harness import LIMIT, Latch, open_native
 from device_tensor_harness import pretend
 from foreign_library import Library
 from native_probe import Probe
-from staging_harness import SLOT
 
 import hal
 from hal._engine import progress
@@ -169,8 +168,7 @@ def gpu(shared, monkeypatch):
 def staged(open_probe):
     """Open a device without pageable copies; the probe reports any on a submitting thread."""
 
-    def open_one(slot=SLOT, **options):
-        options.setdefault("settings", MemorySettings(staging=4 * slot))
+    def open_one(**options):
         return open_probe(without={"pageable_copies"}, **options)
 
     return open_one

@@ -17,7 +17,7 @@ from hal_conformance.suite.support import LIMIT
 
 def main(backend: str, pool: str, programs: int) -> None:
     """Run so many, and see that nothing is left."""
-    with hal.create_device(backend, staging="4096", async_allocations=pool) as device:
+    with hal.create_device(backend, async_allocations=pool) as device:
         queues = [device.queue, device.create_queue(), device.create_queue(ordered=False)]
         out = device.allocate(OUT)
         base = device.statistics().allocations

@@ -66,7 +66,7 @@ class DiskCache:
         with dropped(OSError):
             try:
                 about = os.lstat(directory)
-            except FileNotFoundError:
+            except own(FileNotFoundError):
                 os.makedirs(directory, mode=0o700, exist_ok=True)
                 about = os.lstat(directory)
             if stat.S_ISDIR(about.st_mode) and _is_private(about):

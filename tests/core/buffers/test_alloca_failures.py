@@ -111,7 +111,7 @@ def test_native_calls_that_fail_m3(open_probe, name):
 @pytest.mark.parametrize("pool", [False, True], ids=["own", "native"])
 def test_a_device_is_lost_while_work_waits_for_memory_s5(open_probe, latch, pool, mode):
     """S5, M3: work with temporaries and work that waits for memory fail; close frees nothing."""
-    settings = MemorySettings(async_allocations=pool, memory_limit=ROOM, staging=SIZE)
+    settings = MemorySettings(async_allocations=pool, memory_limit=ROOM)
     device, probe = open_probe(settings=settings)
     half, signal = ROOM // 2, hal.create_semaphore()
     with device.record(command_buffer=mode) as recording:

@@ -17,9 +17,7 @@ POOLS = pytest.mark.parametrize("native", [False, True], ids=["own", "native"])
 
 def open_short(open_probe, native, **settings):
     """Open a device; return it, its probe, three queues, and what programs write to."""
-    device, probe = open_probe(
-        settings=MemorySettings(async_allocations=native, staging=4096, **settings)
-    )
+    device, probe = open_probe(settings=MemorySettings(async_allocations=native, **settings))
     queues = [device.queue, device.create_queue(), device.create_queue(ordered=False)]
     out = device.allocate(short.OUT)
     return device, probe, queues, out

@@ -268,14 +268,14 @@ def test_sizes_of_parameters_m1(text, size):
 @pytest.mark.parametrize(
     "text", ["", "K", "-1", "1.5G", "4T", "1 G", "four", "0x10", "٣", "9" * 30]
 )
-@pytest.mark.parametrize("name", ["cache_limit", "memory_limit", "staging"])
+@pytest.mark.parametrize("name", ["cache_limit", "memory_limit", "pool_keep"])
 def test_parameters_that_are_no_sizes_m1(name, text):
     with pytest.raises(InvalidArgumentError, match=name):
         hal.create_device("cpu", **{name: text})
 
 
 def test_parameters_reach_the_device_m1():
-    with hal.create_device("cpu?memory_limit=1M", cache_limit="64K", staging=65536) as device:
+    with hal.create_device("cpu?memory_limit=1M", cache_limit="64K", pool_keep=65536) as device:
         assert device._heap.books.limit == MIB
         with pytest.raises(OutOfMemoryError, match="memory_limit"):
             device.allocate(2 * MIB)

@@ -200,7 +200,7 @@ class Probe(ExternalCalls, GraphCalls, PoolCalls, NativeDevice):
         self.inner.destroy_stream(stream)
 
     def copy_and_wait(self, *copy):
-        # Only calls that block by themselves make this one, so it is no submitter.
+        # Calls that block by themselves make this one, and threads of the pool: no submitter.
         _current.may_block = True
         try:
             super().copy_and_wait(*copy)

@@ -61,7 +61,7 @@ SPECIAL = ("__getitem__", "__contains__", "__or__", "__array__", "__dlpack__", "
 PASSED_ON = {"Flow.submit"}
 """What calls a user's function at once, whose errors are passed on."""
 KEYWORDS = {
-    "create_device": ("max_in_flight", "memory_limit", "staging", "command_buffer", "nonsense"),
+    "create_device": ("max_in_flight", "memory_limit", "pool_keep", "command_buffer", "nonsense"),
     "virtual_devices": ("max_in_flight",),
     "Routine.__call__": ("n",),
 }

@@ -6,8 +6,8 @@ The probe reports each native one on a submitting thread, in a graph too.
 import threading
 
 import pytest
+from copies_harness import SLOT, some
 from core_harness import LIMIT, Latch
-from staging_harness import SLOT, some
 
 import hal
 from hal._transfers.transfers import SMALL

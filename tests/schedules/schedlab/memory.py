@@ -1,4 +1,4 @@
-"""Cases of memory that is allocated in a queue's order, and of copies through the staging ring."""
+"""Cases of memory that is allocated in a queue's order, and of copies of pageable memory."""
 
 import numpy as np
 
@@ -12,11 +12,8 @@ TWO = {"q": QueueSpec(), "r": QueueSpec()}
 ASYNC = {"features": {"async_allocations"}, "settings": ()}
 """Of a program whose allocas are the driver's own."""
 
-# Two slots of 256 bytes, and arrays that take two of them
-STAGED = {
-    "settings": (("staging", 512),),
-    "constants": (("_transfers.transfers", "SMALL", 8), ("_memory.staging", "_SLOTS", 2)),
-}
+# Arrays that are copied in two parts
+PAGEABLE = {"constants": (("_transfers.transfers", "SMALL", 8), ("_memory.blocking", "PART", 256))}
 LENGTH = 512
 
 
@@ -181,16 +178,16 @@ def _expect_bytes(scheduler, found):
     expect(scheduler, found, {each: _numbers(99 * each).tobytes() for each in found})
 
 
-@by_hand(MEMORY, "staged writes", program_of(queues=TWO, **STAGED))
-def staged_writes(world, scheduler):
-    """Two writes share the ring: neither gets the other's bytes, and none waits for ever."""
+@by_hand(MEMORY, "pageable writes", program_of(queues=TWO, **PAGEABLE))
+def pageable_writes(world, scheduler):
+    """Two writes at once: neither gets the other's bytes."""
     found = _write_both(world, scheduler, _two_buffers(world))
     expect(scheduler, len(found), 2)
     _expect_bytes(scheduler, found)
 
 
-@by_hand(MEMORY, "staged read", program_of(queues=TWO, **STAGED))
-def staged_read(world, scheduler):
+@by_hand(MEMORY, "pageable read", program_of(queues=TWO, **PAGEABLE))
+def pageable_read(world, scheduler):
     """A read waits for a write on another queue, and gets its bytes."""
     buffer = world.devices[0, 0].allocate(LENGTH)
     array, result = _numbers(7), np.zeros(LENGTH, np.uint8)
@@ -205,9 +202,9 @@ def staged_read(world, scheduler):
     )
 
 
-@by_hand(MEMORY, "staged and close", program_of(queues=ONE, **STAGED))
-def staged_and_close(world, scheduler):
-    """A device is closed while a write goes through the ring: it ends, or never began."""
+@by_hand(MEMORY, "pageable and close", program_of(queues=ONE, **PAGEABLE))
+def pageable_and_close(world, scheduler):
+    """A device is closed while a write is under way: it ends, or never began."""
     device = world.devices[0, 0]
     buffer = device.allocate(LENGTH)
     errors = world.core.errors
@@ -223,9 +220,9 @@ def staged_and_close(world, scheduler):
     expect(scheduler, left, [])
 
 
-@by_hand(MEMORY, "staged and lost", program_of(queues=TWO, **STAGED))
-def staged_and_lost(world, scheduler):
-    """The device is lost at any call of two writes: both end, and nobody stands in line."""
+@by_hand(MEMORY, "pageable and lost", program_of(queues=TWO, **PAGEABLE))
+def pageable_and_lost(world, scheduler):
+    """The device is lost at any call of two writes: both end."""
     vendor, buffers = world.vendors[0], _two_buffers(world)
     world.start()
     vendor.lost_at = vendor.calls + 2 + scheduler.choose(8, "at which call it is lost")
@@ -245,8 +242,8 @@ def _refuse_one(world, scheduler, calls):
     vendor.faults.append((None, number, make))
 
 
-@by_hand(MEMORY, "staged and refused", program_of(queues=TWO, **STAGED))
-def staged_and_refused(world, scheduler):
+@by_hand(MEMORY, "pageable and refused", program_of(queues=TWO, **PAGEABLE))
+def pageable_and_refused(world, scheduler):
     """Any call of two writes is refused: one write fails at the most, and the bytes are right."""
     buffers = _two_buffers(world)
     _refuse_one(world, scheduler, 8)

@@ -23,8 +23,8 @@ def create_device(spec: str = "cpu", **parameters: object) -> Device:
     `spec` is a backend and an index, ``"cpu"``, ``"cuda:1"``, with parameters
     if wanted, ``"cuda?max_in_flight=64"``, or a device's UUID. Parameters of
     the core: ``max_in_flight``, the native launches that a queue issues before the
-    rest stand in its backlog (Q1); ``cache_limit``, ``memory_limit``,
-    ``staging`` and ``pool_keep``, numbers of bytes as in ``"512M"``,
+    rest stand in its backlog (Q1); ``cache_limit``, ``memory_limit`` and
+    ``pool_keep``, numbers of bytes as in ``"512M"``,
     ``async_allocations``, ``"true"`` (the default) or ``"false"``, and ``pool_reuse``, ``"any"``,
     ``"ordered"`` or ``"stream"`` (M1, M3, docs/memory.md); ``command_buffer``,
     ``"graph"``, ``"stream"`` or ``"auto"``, how recordings run that do not say

@@ -512,7 +512,6 @@ class Device(DeviceCore):
         return MemoryStatistics(
             **dataclasses.asdict(whole),
             kinds=MappingProxyType(kinds),
-            staging=heap.books.staged,
             events=self._context.events.size,
             graph_instances=heap.reaper.count(INSTANCE),
         )
@@ -521,9 +520,8 @@ class Device(DeviceCore):
         """Free unused memory until `keep` bytes of it are left.
 
         That is the cache, idle segments of `Queue.alloca`, and what the driver's pool
-        keeps; also everything else that is kept for reuse: the pinned staging
-        ring, events, and instances of native graphs. Returns the number of freed
-        bytes, without those of the staging ring. Blocks as long as the native
+        keeps; also everything else that is kept for reuse: events, and instances of
+        native graphs. Returns the number of freed bytes. Blocks as long as the native
         frees do, which may wait until the device is idle.
         """
         self._live()

@@ -111,7 +111,6 @@ def end(
     # The heap comes last: it closes the native device, unless a view still shows memory of it.
     device._timers.close()
     device._external.close()
-    device._staging.close()
     blocking.close(device)
     # Work that goes on after a time-out keeps its context: it is left behind.
     left = device._heap.close(release_context=not abandoned)

@@ -1,14 +1,17 @@
 """Copies between a device and host memory that the calling thread makes itself (rules M1, M2).
 
 A call that blocks by itself, such as `Buffer.numpy`, first waits for all that its copy depends
-on. Then nothing is left to be ordered, so the copy is no operation: no queue, no other thread
-and no staging ring takes part. Memory that the host sees is copied by the host. For other
-memory the driver copies, on a stream that only such calls use. Both copy in parts, and a Ctrl-C
-ends the call between two of them.
+on. Then nothing is left to be ordered, so the copy is no operation: no queue and no other thread
+takes part. A host operation that copies from or to pageable memory begins once all that it waits
+for is reached, and copies in the same way, on a thread of the pool. Memory that the host sees is
+copied by the host. For other memory the driver copies, on a stream that only such copies use. Both
+copy in parts, and a Ctrl-C ends a call between two of them.
 
 Each copy is waited for, writes too: a driver's own call from pageable memory returns once the bytes
-are in pinned memory of the driver's, and work on other streams could run before they arrive. Pinned
-pieces of ours in between were rejected: one core would copy the bytes, as it does in the driver.
+are in pinned memory of the driver's, and work on other streams could run before they arrive. A ring
+of pinned pieces of ours in between was built, measured and removed: one core copies the bytes
+either way, and the driver's own pieces were as fast or faster at every size (benchmarks/NOTES.md,
+"Transfers that block").
 """
 
 from __future__ import annotations
@@ -37,22 +40,38 @@ if TYPE_CHECKING:
 PART: Final = 32 << 20
 """The most bytes of one native copy: some milliseconds."""
 
-_Request: TypeAlias = "tuple[Storage, int, NDArray[Any], Callable[..., object]]"
-"""A storage, the first byte in it, the array, and the primitive that copies."""
+IS_OPERATION: Final = True
+"""The last argument of `read` and `write` in a host operation."""
+
+_Request: TypeAlias = "tuple[Storage, int, NDArray[Any], Callable[..., object], bool]"
+"""A storage, the first byte in it, the array, the primitive, and whether an operation copies."""
 
 
-def read(device: DeviceCore, storage: Storage, start: int, host: NDArray[Any]) -> None:
+def read(
+    device: DeviceCore,
+    storage: Storage,
+    start: int,
+    host: NDArray[Any],
+    is_operation: bool = False,  # noqa: FBT001, FBT002 - internal, and C takes it by position
+) -> None:
     """Fill a contiguous array of at least one byte with the bytes from `start` on.
 
     Blocks until they are there. Raises what the native calls raise, the loss of the
-    device, `ClosedError`, and `OperationError` for memory that an alloca has not made yet.
+    device, `OperationError` for memory that an alloca has not made yet, and `ClosedError`, but for
+    a host operation (`is_operation`): a close waits for those.
     """
-    progress.act(_move, device, (storage, start, host, device._copy_to_host))
+    progress.act(_move, device, (storage, start, host, device._copy_to_host, is_operation))
 
 
-def write(device: DeviceCore, storage: Storage, start: int, host: NDArray[Any]) -> None:
+def write(
+    device: DeviceCore,
+    storage: Storage,
+    start: int,
+    host: NDArray[Any],
+    is_operation: bool = False,  # noqa: FBT001, FBT002 - as above
+) -> None:
     """Copy such an array to the bytes from `start` on; otherwise like `read`."""
-    progress.act(_move, device, (storage, start, host, device._copy_from_host))
+    progress.act(_move, device, (storage, start, host, device._copy_from_host, is_operation))
 
 
 def held_step() -> CallStep:
@@ -76,11 +95,11 @@ def close(device: DeviceCore) -> None:
 
 
 def _move(step: CallStep, device: DeviceCore, request: _Request) -> None:
-    storage, start, host, copy = request
+    storage, start, host, copy, is_operation = request
     context = device._context
     seen = storage.host_address if device._host_copies(storage) else None
     with timelines.lock:
-        if device._closed:
+        if device._closed and not is_operation:
             device._live()
         if context.lost is not None:
             raise fresh(context.lost)
@@ -90,7 +109,7 @@ def _move(step: CallStep, device: DeviceCore, request: _Request) -> None:
     if place is None:
         raise no_address(storage, OperationError)
     view = None
-    if storage.__class__ is Transient:
+    if storage.__class__ is Transient and not is_operation:
         view = view_of(storage)  # as long as it lives no dealloca gives the memory back
     step.calm = True  # no engine state in its hands: a signal handler may call anything
     array = array_address(host)

@@ -93,7 +93,6 @@ class Books(BooksNumbers):
         "peak",
         "peaks",
         "pools",
-        "staged",
         "unused",
     )
 
@@ -105,7 +104,6 @@ class Books(BooksNumbers):
         self.blocks: list[Block] = []
         # The storage of each block of pinned host memory that is the user's
         self.imports: dict[Block, weakref.ref[Storage]] = {}
-        self.staged = 0  # bytes of the staging ring, which are not blocks
         # Small pieces have segments of their own: one that lives long would keep a large segment
         # from being used whole.
         shared = SEGMENT if limit is None else min(SEGMENT, block_size(limit // 16 or 1))
@@ -322,7 +320,7 @@ class Books(BooksNumbers):
 
     def counted(self) -> int:
         """Return the bytes that the limit counts."""
-        return self.held + self.pooled + self.staged
+        return self.held + self.pooled
 
     def check_limit(self, need: int) -> None:
         """Raise `OutOfMemoryError` if `need` more bytes would exceed the limit."""
@@ -436,7 +434,6 @@ def tell_holders(books: Books) -> str:
     held = f" ({', '.join(largest)}{more})" if largest else ""
     plural = "" if len(uses) == 1 else "s"
     return (
-        f"{sum(sums.now for sums in kinds):,} bytes in {len(uses)} allocation{plural}{held}, "
-        f"{sum(sums.cached for sums in kinds):,} in its cache and {books.staged:,} in its staging "
-        "ring"
+        f"{sum(sums.now for sums in kinds):,} bytes in {len(uses)} allocation{plural}{held} "
+        f"and {sum(sums.cached for sums in kinds):,} in its cache"
     )

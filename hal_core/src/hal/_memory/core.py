@@ -11,7 +11,6 @@ from hal._engine.external import External
 from hal._engine.steps import CallStep
 from hal._memory.heap import Heap
 from hal._memory.settings import MemorySettings
-from hal._memory.staging import Staging
 from hal._memory.storage import Storage
 from hal.errors import ClosedError
 from hal.native import DeviceInfo, MemoryType, NativeDevice
@@ -59,7 +58,6 @@ class DeviceCore:
         "_native",
         "_pageable",
         "_plain_name",
-        "_staging",
     )
 
     def __init__(
@@ -87,10 +85,6 @@ class DeviceCore:
         self._command_buffer = "auto"
         self._context = context
         self._heap = Heap(context, settings)
-        staging = settings.staging
-        if settings.memory_limit is not None:
-            staging = min(staging, settings.memory_limit // 4)
-        self._staging = Staging(context, self._heap, staging)
         self._copy_streams: list[CopyStream] = []  # of `hal._memory.blocking`
         self._external = External(context)
         # Contexts of the devices whose memory kernels may use, besides ours

@@ -30,7 +30,7 @@ from hal.native import MemoryType
 class Heap:
     """The memory and the native handles of one native device."""
 
-    __slots__ = ("_context", "_locks", "books", "driver", "order", "reaper")
+    __slots__ = ("_context", "_is_fetching", "_locks", "books", "driver", "order", "reaper")
 
     def __init__(self, context: DeviceContext, settings: MemorySettings | None = None) -> None:
         settings = settings or MemorySettings()
@@ -38,6 +38,7 @@ class Heap:
         if keep is None:
             keep = context.native.info.total_memory // 8
         self._context = context
+        self._is_fetching = False
         # Which memory exists and what is in use; under their lock no other is taken
         self.books: Final = Books(settings.memory_limit)
         self.driver: Final = DriverMemory(context, settings, keep)
@@ -92,6 +93,24 @@ class Heap:
                 reaper.absorb()
         return storage
 
+    def prefetch(self, size: int) -> None:
+        """Have a thread put a pinned block of this size into the cache; never blocks."""
+        if not self._is_fetching:
+            self._is_fetching = True
+            try:
+                progress.workers.run(self._fetch, size)
+            except BaseException:
+                self._is_fetching = False
+                raise
+
+    def _fetch(self, size: int) -> None:
+        try:
+            self.allocate(size, index_of(MemoryType.HOST))
+        except own(HalError):
+            return  # then a host operation has to do
+        finally:
+            self._is_fetching = False
+
     def _grow(self, storage: Storage, way: int = CACHED) -> None:
         """Get a block for a storage by a native allocation or from freed memory; may block."""
         try:
@@ -138,16 +157,6 @@ class Heap:
                 raise
             with books.lock:
                 books.begin_use(lease, size, way)
-
-    def stage(self, size: int, *, is_needed: bool = False) -> None:
-        """Count bytes of the staging ring.
-
-        Raises `OutOfMemoryError` beyond the memory limit, unless they are needed.
-        """
-        with self.books.lock:
-            if size > 0 and not is_needed:
-                self.books.check_limit(size)
-            self.books.staged += size
 
     def check_possible(self, size: int, index: int) -> None:
         """Raise `OutOfMemoryError` for an alloca that would fail even if all memory were free."""
@@ -253,8 +262,7 @@ class Heap:
     def trim(self, keep: int) -> int:
         """Free unused memory until `keep` bytes of it are left; return the bytes freed.
 
-        Counts the cache, segments and the driver's pool; not what `Reaper.trimmed`
-        frees. Blocks as `Reaper.trim` does.
+        Counts the cache, segments and the driver's pool. Blocks as `Reaper.trim` does.
         """
         self.refuse_reentrance()
         before = self._taken()

@@ -83,7 +83,6 @@ class Reaper:
         "doomed",
         "late",
         "reaping",
-        "trimmed",
     )
 
     def __init__(
@@ -93,8 +92,6 @@ class Reaper:
         self._books = books
         self._driver = driver
         self.cache_limit = cache_limit  # the most unused bytes that are kept
-        # Called to free other memory when memory is short
-        self.trimmed: list[Callable[[], None]] = []
         # Held during native frees: closing the device waits until they are done
         self.reaping: Final = sync.OwnedLock()
         self._handles: set[tuple[int, int]] = set()  # kind and handle; guarded by the books' lock
@@ -221,13 +218,11 @@ class Reaper:
         contexts.feed(self._context)
 
     def trim(self, keep: int) -> None:
-        """Free unused memory until `keep` bytes of it are left, and all that `trimmed` frees.
+        """Free unused memory until `keep` bytes of it are left.
 
         Blocks for the native frees, also for those that other threads are making: the caller is
         about to ask for that memory.
         """
-        for trim in self.trimmed:
-            self.while_open(trim)
         self._reap(keep)
         self._driver.trim_pool(keep)  # after the frees: some go to the pool
         self.drop_owners()

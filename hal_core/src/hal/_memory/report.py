@@ -25,15 +25,11 @@ class MemoryStatistics(MemoryUse):
     ----------
     kinds
         The same figures for ``"device"``, ``"host"`` and ``"managed"`` memory.
-    staging
-        Bytes of the pinned ring for copies from and to pageable memory,
-        which are not among the others.
     events, graph_instances
         Native objects that exist, in use or kept for reuse.
     """
 
     kinds: Mapping[str, MemoryUse]
-    staging: int
     events: int
     graph_instances: int
 

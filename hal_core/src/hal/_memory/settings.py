@@ -10,7 +10,7 @@ from hal.errors import InvalidArgumentError
 _FACTORS: Final = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 _REUSES: Final = ("any", "ordered", "stream")
 _LARGEST: Final = 2**63 - 1
-_LEAST: Final = {"cache_limit": 0, "memory_limit": 1, "staging": 4096, "pool_keep": 0}
+_LEAST: Final = {"cache_limit": 0, "memory_limit": 1, "pool_keep": 0}
 
 
 class MemorySettings(NamedTuple):
@@ -19,10 +19,8 @@ class MemorySettings(NamedTuple):
     cache_limit: int | None = None
     """The most unused bytes that are kept; None means an eighth of the device's memory."""
     memory_limit: int | None = None
-    """The most bytes that hal holds, kept ones and the staging ring included; None means that only
-    the device limits it."""
-    staging: int = 16 << 20
-    """Bytes of the pinned staging ring."""
+    """The most bytes that hal holds, kept ones included; None means that only the device limits
+    it."""
     async_allocations: bool = True
     """Whether `Queue.alloca` takes device memory from the driver's stream-ordered pool, where the
     device has one, and not from the core's own (`hal._memory.segment_pool`)."""

@@ -254,7 +254,7 @@ class StreamOrder:
         if self.is_freeing or any(queue._ring for queue in self._context.queues):
             return
         with books.lock:
-            unused = sum([block.size for block in books.surplus(0)]) + books.staged
+            unused = sum([block.size for block in books.surplus(0)])
             held = books.counted()
         room = books.limit - held if books.limit is not None else need
         with self._driver.growing:  # keeps the native device open meanwhile

@@ -19,12 +19,12 @@ from hal._engine.payload import Payload
 from hal._engine.submission import Submission
 from hal._engine.submitting import start
 from hal._engine.wait_lists import Signals, check_lists
+from hal._memory import blocking
 from hal._memory.access import check_buffer, late_address
 from hal._memory.storage import Storage
 from hal._memory.usage import TRANSFER_SOURCE, TRANSFER_TARGET
 from hal._memory.views import host_bytes, view_of
 from hal._transfers.collective_checks import check, check_group
-from hal._transfers.transfers import read_staged, write_staged
 from hal.errors import ClosedError
 from hal.handlers import dropped
 from hal.native_collectives import (
@@ -70,12 +70,12 @@ class GroupRegion(Region):
         if self.is_visible:
             return host_bytes(self.memory, self.start, self.size)
         copied = np.empty(self.size, np.uint8)
-        read_staged(self._device, self.memory, self.start, copied)
+        blocking.read(self._device, self.memory, self.start, copied, blocking.IS_OPERATION)
         return copied
 
     def write(self, data: NDArray[np.uint8]) -> None:
         if not self.is_visible:
-            write_staged(self._device, self.memory, self.start, data)
+            blocking.write(self._device, self.memory, self.start, data, blocking.IS_OPERATION)
             return
         memory = host_bytes(self.memory, self.start, self.size)
         if memory.ctypes.data != data.ctypes.data:

@@ -3,7 +3,8 @@
 The operation opens the file when it runs, on a thread of the pool, and reads or
 writes it in chunks with calls that release the interpreter lock. Where the host sees
 the buffer's memory, the bytes go straight between it and the file; elsewhere they
-go through the device's staging ring.
+go through ordinary host memory, chunk by chunk. The system reads a file ahead, so the disk goes
+on meanwhile.
 """
 
 from __future__ import annotations
@@ -11,11 +12,15 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from typing import Final, Self
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final, Self
+
+import numpy as np
 
 from hal._base.checks import check_index, check_range
 from hal._buffers.buffer import Buffer
 from hal._engine.payload import Payload
+from hal._memory import blocking
 from hal._memory.access import check_buffer, late_address
 from hal._memory.core import DeviceCore
 from hal._memory.storage import Storage
@@ -25,8 +30,11 @@ from hal.arguments import as_path, shown
 from hal.errors import InvalidArgumentError, OperationError
 from hal.handlers import own
 
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
 CHUNK: Final = 4 << 20
-"""The most bytes that one system call moves."""
+"""The most bytes that one system call moves, and one copy of the device's."""
 
 _MAX_OFFSET: Final = 2**63 - 1
 """The highest file offset that the system supports."""
@@ -109,25 +117,36 @@ def _to_buffer(device: DeviceCore, storage: Storage, start: int, length: int, fi
     """Copy from a file into memory; runs on a thread of the pool."""
     if not length:
         return
-    address = late_address(storage) + start
+    late_address(storage)  # first: it raises for memory without one
     with _Opened("write", file, length, os.O_RDONLY) as opened:
         opened.check_length()
         if storage.host_address is not None:
             opened.fill(host_bytes(storage, start, length).data, 0)
         else:
-            device._staging.write(address, length, opened.fill)
+            for position, chunk in _chunks(length):
+                opened.fill(chunk.data, position)
+                blocking.write(device, storage, start + position, chunk, blocking.IS_OPERATION)
 
 
 def _to_file(device: DeviceCore, storage: Storage, start: int, length: int, file: File) -> None:
     """Copy from memory into a file; runs on a thread of the pool."""
     if not length:
         return
-    address = late_address(storage) + start  # first: without an address no file is created
+    late_address(storage)  # first: without an address no file is created
     with _Opened("read", file, length, os.O_WRONLY | os.O_CREAT) as opened:
         if storage.host_address is not None:
             opened.drain(host_bytes(storage, start, length).data, 0)
         else:
-            device._staging.read(address, length, opened.drain)
+            for position, chunk in _chunks(length):
+                blocking.read(device, storage, start + position, chunk, blocking.IS_OPERATION)
+                opened.drain(chunk.data, position)
+
+
+def _chunks(length: int) -> Iterator[tuple[int, NDArray[np.uint8]]]:
+    """Yield the position of each chunk, and memory of its size, which the next one uses again."""
+    memory = np.empty(min(length, CHUNK), np.uint8)
+    for position in range(0, length, CHUNK):
+        yield position, memory[: length - position]
 
 
 class _Opened:

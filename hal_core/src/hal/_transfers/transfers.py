@@ -14,7 +14,7 @@ import numpy as np
 from hal._base.checks import check_copy, check_range
 from hal._buffers.buffer import Buffer
 from hal._engine.payload import NOTHING, Checked, Payload
-from hal._memory import peers
+from hal._memory import blocking, peers
 from hal._memory.access import check_buffer, late_address
 from hal._memory.replay import Replay
 from hal._memory.storage import Storage
@@ -109,13 +109,13 @@ def read(device: DeviceCore, buffer: Buffer, array: object, offset: object) -> C
     if device._pageable:
         target = (array_address(host), None)
         return _copy(device._copy_to_host, target, (start, storage), length, host), False
-    if storage.memory is MemoryType.HOST:
+    if _is_the_hosts(storage, start, host):
         return move((array_address(host), None), (start, storage), length, host), True
-    pinned = _pinned(device, storage, start, host)
+    pinned = _pinned(device, host)
     if pinned is not None:
         payload = _copy(device._copy, pinned, (start, storage), length, host)
         return _guarded(device, pinned, payload), False
-    return (read_staged, (device, storage, start, host), None), True
+    return (blocking.read, (device, storage, start, host, blocking.IS_OPERATION), None), True
 
 
 def copy(
@@ -208,17 +208,18 @@ def _from_host(
 ) -> Checked:
     """Return the payload of a copy from memory that does not change until then."""
     # As in `read`: where a native copy from pageable memory would block (M1, Q1), the host copies
-    # to memory that is the host's, the driver from memory that is pinned, and the ring the rest.
+    # to memory that is its own, the driver from memory that is pinned, and for the rest a thread of
+    # the pool makes the native copy and waits for it.
     if device._pageable:
         source = (array_address(host), None)
         return _copy(device._copy_from_host, (start, storage), source, host.size, host), False
-    if storage.memory is MemoryType.HOST:
+    if _is_the_hosts(storage, start, host):
         return move((start, storage), (array_address(host), None), host.size, host), True
-    pinned = _pinned(device, storage, start, host)
+    pinned = _pinned(device, host)
     if pinned is not None:
         payload = _copy(device._copy, (start, storage), pinned, host.size, host)
         return _guarded(device, pinned, payload), False
-    return (write_staged, (device, storage, start, host), None), True
+    return (blocking.write, (device, storage, start, host, blocking.IS_OPERATION), None), True
 
 
 def _capture_and_write(
@@ -232,17 +233,24 @@ def _capture_and_write(
             source = (put(keeper, host), None)
             place = (start, storage)
             return _copy(device._copy_from_host, place, source, host.size, keeper), False
-        device._staging.prefetch(host.size)  # so that the next write finds a pinned block
+        device._heap.prefetch(host.size)  # so that the next write finds a pinned block
     return _from_host(device, storage, start, np.array(host, copy=True))
 
 
-def _pinned(
-    device: DeviceCore, storage: Storage, start: int, host: NDArray[np.uint8]
-) -> tuple[int, Storage] | None:
-    """Return the device's address of an array in its own, pinned or imported memory.
+def _is_the_hosts(storage: Storage, start: int, host: NDArray[np.uint8]) -> bool:
+    """Return whether the host copies, itself, between a storage and an array.
 
-    None if it has none, or if the array overlaps the memory at the other end of the copy.
+    It does for its own memory, and for managed memory that the array is a view of: native copies
+    do not take ends that overlap, and `memmove` does.
     """
+    if storage.memory is MemoryType.HOST:
+        return True
+    seen = storage.host_address
+    return seen is not None and abs(array_address(host) - seen - start) < host.size
+
+
+def _pinned(device: DeviceCore, host: NDArray[np.uint8]) -> tuple[int, Storage] | None:
+    """Return the device's address of an array in its own, pinned or imported memory, or None."""
     base: object = host
     while isinstance(base, np.ndarray):
         base = base.base
@@ -254,12 +262,7 @@ def _pinned(
         keeper = device._heap.find_import(address, host.size)
     if keeper is None or keeper.address is None or not keeper.is_pinned():
         return None
-    place = address - (keeper.host_address or 0)
-    if storage.address is not None:
-        distance = keeper.address + place - storage.address - start
-        if abs(distance) < host.size:
-            return None
-    return place, keeper
+    return address - (keeper.host_address or 0), keeper
 
 
 def _sees(device: DeviceCore, storage: Storage) -> bool:
@@ -344,27 +347,6 @@ def _copy_in_parts(
 ) -> None:
     for start in range(0, size, CHUNK):
         function(stream, target + start, source + start, min(CHUNK, size - start))
-
-
-# Run on a thread of the pool
-
-
-def write_staged(device: DeviceCore, storage: Storage, start: int, host: NDArray[np.uint8]) -> None:
-    """Copy an array into memory, through the device's staging ring; blocks."""
-
-    def fill(memory: memoryview, position: int) -> None:
-        np.copyto(np.frombuffer(memory, np.uint8), host[position : position + len(memory)])
-
-    device._staging.write(late_address(storage) + start, host.size, fill)
-
-
-def read_staged(device: DeviceCore, storage: Storage, start: int, host: NDArray[np.uint8]) -> None:
-    """Copy from memory into an array, through the device's staging ring; blocks."""
-
-    def drain(memory: memoryview, position: int) -> None:
-        np.copyto(host[position : position + len(memory)], np.frombuffer(memory, np.uint8))
-
-    device._staging.read(late_address(storage) + start, host.size, drain)
 
 
 # Arguments

@@ -8,7 +8,7 @@ import pytest
 
 import hal
 from hal.errors import DeviceLostError
-from hal_conformance.suite.memory.scarcity import BIG, POOLS, ROOM, STAGING, allocation
+from hal_conformance.suite.memory.scarcity import BIG, POOLS, ROOM, allocation
 from hal_conformance.suite.support import LIMIT, OPERATIONS, Operations
 
 pytestmark = pytest.mark.destructive
@@ -90,7 +90,7 @@ def test_later_submissions_fail_s5(bench):
 @pytest.mark.parametrize("pool", POOLS)
 def test_what_waits_for_memory_fails_s5(bench, pool):
     """S5, M3: allocas and executions that have found no memory fail, on every queue."""
-    device = bench.open(memory_limit=ROOM, staging=STAGING, **POOLS[pool])
+    device = bench.open(memory_limit=ROOM, **POOLS[pool])
     with device.record() as recording:
         recording.fill(recording.alloca(BIG), 3)
     first = device.queue.alloca(BIG)
@@ -111,7 +111,7 @@ def test_what_waits_for_memory_fails_s5(bench, pool):
     leave.set()
     other.set()
     device.close(LIMIT)
-    with bench.open(memory_limit=ROOM, staging=STAGING, **POOLS[pool]) as another:
+    with bench.open(memory_limit=ROOM, **POOLS[pool]) as another:
         another.queue.fill(another.queue.alloca(BIG), 1).wait(LIMIT)
 
 

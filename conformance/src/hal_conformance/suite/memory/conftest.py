@@ -8,14 +8,14 @@ import pytest
 
 import hal
 from hal_conformance.bench import Bench
-from hal_conformance.suite.memory.scarcity import POOLS, ROOM, STAGING, MakeHold, of_the_driver
+from hal_conformance.suite.memory.scarcity import POOLS, ROOM, MakeHold, of_the_driver
 from hal_conformance.suite.support import Hold, OpenDevice
 
 
 @pytest.fixture(params=POOLS)
 def scarce(request: pytest.FixtureRequest, open_device: OpenDevice) -> hal.Device:
     """A device with `ROOM` bytes, for each of `POOLS`."""
-    device = open_device(memory_limit=ROOM, staging=STAGING, **POOLS[request.param])
+    device = open_device(memory_limit=ROOM, **POOLS[request.param])
     if request.param != "own" and "async_allocations" in device.features:
         of_the_driver.add(device)
     return device

@@ -13,7 +13,6 @@ __all__ = [
     "BIG",
     "BLOCK",
     "ROOM",
-    "STAGING",
     "MakeHold",
     "allocation",
     "cycle",
@@ -25,9 +24,6 @@ __all__ = [
 
 ROOM: Final = 4 << 20
 """Bytes that there are."""
-
-STAGING: Final = 1 << 16
-"""Bytes of the staging ring, which are some of them."""
 
 BLOCK: Final = 1 << 19
 """Bytes of an allocation of which there is room for a few."""

@@ -14,7 +14,6 @@ from hal_conformance.suite.memory.scarcity import (
     BIG,
     BLOCK,
     ROOM,
-    STAGING,
     allocation,
     cycle,
     held,
@@ -76,24 +75,6 @@ def test_what_is_cached_makes_room_m1(scarce):
         scarce.allocate(BIG + BLOCK, memory="host").close()
         hal.wait_all(cycle(queue, BIG + BLOCK), LIMIT)
     assert held(scarce) <= ROOM
-
-
-def test_the_staging_ring_is_counted_m1(open_device):
-    """M1: its bytes are part of the room, and statistics show them."""
-    device = open_device(memory_limit=ROOM, staging=1 << 20)
-    buffer = device.allocate(BIG - BLOCK)
-    content = pattern(BIG - BLOCK)
-    device.queue.write(buffer, content).wait(LIMIT)
-    assert np.array_equal(buffer.numpy(timeout=LIMIT), content)
-    there = device.statistics()
-    assert there.staging in {0, 1 << 20}  # a device that copies at once needs none
-    assert there.bytes_held + there.staging <= ROOM
-    try:
-        device.allocate(BLOCK + (1 << 20))
-    except OutOfMemoryError:
-        assert there.staging
-    there = device.statistics()
-    assert there.bytes_held + there.staging <= ROOM
 
 
 # Statistics
@@ -163,7 +144,7 @@ def test_the_kinds_have_statistics_of_their_own_m1(scarce):
 
 
 def test_trim_frees_all_that_nobody_uses_m1(scarce, make_queue):
-    """M1: the cache, pools, and the staging ring; after it nothing is held."""
+    """M1: the cache and pools; after it nothing is held."""
     queue, other = scarce.queue, make_queue(device=scarce)
     buffer = scarce.allocate(BLOCK)
     queue.write(buffer, pattern(BLOCK)).wait(LIMIT)
@@ -183,10 +164,9 @@ def test_trim_frees_all_that_nobody_uses_m1(scarce, make_queue):
     there = scarce.statistics()
     assert (there.bytes_now, held(scarce)) == (0, 0)
     assert not there.bytes_cached or scarce in of_the_driver
-    assert (there.allocations, there.staging) == (0, 0)
-    again = scarce.upload(pattern(BLOCK))  # the ring comes back when it is needed
+    assert there.allocations == 0
+    again = scarce.upload(pattern(BLOCK))
     assert np.array_equal(again.numpy(timeout=LIMIT), pattern(BLOCK))
-    assert STAGING < ROOM
 
 
 def test_trim_frees_the_events_of_a_burst_m1(scarce, gate):

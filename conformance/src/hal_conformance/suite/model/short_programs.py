@@ -19,7 +19,7 @@ ROOM: Final = 4
 """Units of memory that there are; all pieces of a program have one, two or three of them."""
 
 SLACK: Final = UNIT // 2
-"""Bytes for what the host reads, for the staging ring, and for what a driver needs itself."""
+"""Bytes for what the host reads, and for what a driver needs itself."""
 
 TOTAL: Final = ROOM * UNIT + SLACK
 """Bytes that the device has."""

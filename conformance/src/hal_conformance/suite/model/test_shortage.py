@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from hal_conformance.session import TIME_LIMIT
 from hal_conformance.suite.memory.scarcity import POOLS
-from hal_conformance.suite.model.short_programs import LENGTH, OUT, SLACK, TOTAL, Script, settle
+from hal_conformance.suite.model.short_programs import LENGTH, OUT, TOTAL, Script, settle
 from hal_conformance.suite.support import LIMIT
 
 PROGRAMS: Final = int(os.environ.get("HAL_CONFORMANCE_PROGRAMS", "0"))
@@ -31,7 +31,7 @@ def test_random_programs_short_of_memory_m3(open_device, pool):
     some back; what uses its buffer fails with it, and nothing else; every byte is right,
     the limit holds, and in the end nothing is left.
     """
-    device = open_device(memory_limit=TOTAL, staging=SLACK // 64, **POOLS[pool])
+    device = open_device(memory_limit=TOTAL, **POOLS[pool])
     queues = [device.queue, device.create_queue(), device.create_queue(ordered=False)]
     out = device.allocate(OUT)
     until = time.monotonic() + BUDGET

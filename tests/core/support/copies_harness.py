@@ -1,11 +1,11 @@
-"""Sizes and contents for tests of the staging ring."""
+"""Sizes and contents for tests of copies from and to host memory."""
 
 import numpy as np
 
 from hal._transfers.transfers import SMALL
 
 SLOT = 4096
-"""Bytes of a slot here, so that a few hundred KiB go round the ring many times."""
+"""A page."""
 
 LARGE = SMALL + 1
 MANY = 50 * SLOT + 123

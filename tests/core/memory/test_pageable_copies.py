@@ -1,17 +1,16 @@
-"""The pinned staging ring, for devices whose copies of ordinary memory block: M1, Q1."""
+"""Copies of ordinary memory by operations, on devices where they block: M1, Q1."""
 
 import gc
 import threading
 
 import numpy as np
 import pytest
+from copies_harness import LARGE, MANY, SLOT, some
 from core_harness import LIMIT, Latch, Stall, wait_until
-from staging_harness import LARGE, MANY, SLOT, some
 
 import hal
-from hal._memory.staging import Staging
 from hal._transfers.transfers import SMALL
-from hal.errors import InvalidArgumentError, OperationError, OutOfMemoryError
+from hal.errors import InvalidArgumentError
 
 
 @pytest.mark.parametrize(
@@ -39,7 +38,7 @@ def test_transfers_of_all_sizes_m1(staged, size):
 
 
 def test_the_submitter_neither_copies_nor_waits_q1(staged):
-    """Q1: large transfers return at once though the ring cannot move on, and run on the pool."""
+    """Q1: large transfers return at once though the device is busy, and run on the pool."""
     device, probe = staged()
     latch, data = Latch(), some(MANY)
     buffer, out = device.allocate(MANY), np.zeros(MANY, np.uint8)
@@ -81,7 +80,7 @@ def test_small_ones_are_taken_during_the_call_q4(staged):
 
 
 def test_small_ones_are_ordinary_operations_with_pinned_memory_at_hand_m1(staged):
-    """M1: no thread hop, no staging: one copy from pinned memory on the queue's stream."""
+    """M1: no thread hop: one copy from pinned memory on the queue's stream."""
     device, probe = staged()
     buffer, data = device.allocate(256), np.arange(256, dtype=np.uint8)
     device.allocate(256, memory="host").close()
@@ -124,12 +123,9 @@ def test_a_native_allocation_that_stalls_holds_up_no_submitter_q1(staged):
     assert (buffer.map() == 1).all()
 
 
-# The ring
-
-
-@pytest.mark.parametrize("count", [2, 5, 16])
-def test_many_operations_share_the_ring_m1(staged, count):
-    """M1: more operations than slots, both ways at once: all of them end, with their own bytes."""
+@pytest.mark.parametrize("count", [2, 16])
+def test_many_operations_copy_at_once_m1(staged, count):
+    """M1: both ways: all of them end, with their own bytes."""
     device, probe = staged()
     queues = [device.create_queue() for _ in range(count)]
     arrays = [some(MANY, seed) for seed in range(count)]
@@ -143,46 +139,11 @@ def test_many_operations_share_the_ring_m1(staged, count):
         submission.wait(3 * LIMIT)
     for array, out in zip(arrays, outs, strict=True):
         assert (out == array).all()
-    assert device._staging._count <= 4
-    assert len(device._staging._free) == device._staging._count
-    assert device._staging._active == 0
-    assert (
-        sum(probe.alive["allocation"].values()) - count * hal._memory.blocks.block_size(MANY)
-        <= 4 * SLOT
-    )
+    held = sum(probe.alive["allocation"].values())
+    assert held == count * hal._memory.blocks.block_size(MANY), "nothing else is allocated"
 
 
-def test_two_operations_have_two_slots_each_m1(staged, monkeypatch):
-    """M1: an operation that holds the whole ring gives half of it to the next one."""
-    device, probe = staged()
-    original, taken = Staging._next, []
-
-    def take(staging, busy):
-        before = staging._active
-        slot = original(staging, busy)
-        if slot is not None and before == staging._active == 2:
-            taken.append(len(busy) + 1)
-        return slot
-
-    monkeypatch.setattr(Staging, "_next", take)
-    latches = [Latch() for _ in range(4)]
-    for latch in latches:
-        probe.hold(latch)
-    buffers = [device.allocate(8 * MANY) for _ in range(2)]
-    first = device.queue.write(buffers[0], some(8 * MANY))
-    wait_until(lambda: probe.calls["copy_from_host"] == 4)
-    second = device.queues.upload.write(buffers[1], some(8 * MANY))
-    wait_until(lambda: device._staging._waiting)
-    for latch in latches:
-        latch.open()
-    first.wait(LIMIT)
-    second.wait(LIMIT)
-    assert taken
-    assert max(taken) <= 2
-
-
-def test_an_operation_that_is_held_up_leaves_slots_to_others_m1(staged):
-    """M1: fair shares: a copy that does not end costs the others a slot, not their end."""
+def test_an_operation_that_is_held_up_does_not_hold_up_others_m1(staged):
     device, probe = staged()
     stuck, latch = device.allocate(SLOT), Latch()
     one, two = device.create_queue(), device.create_queue()
@@ -200,82 +161,12 @@ def test_an_operation_that_is_held_up_leaves_slots_to_others_m1(staged):
     held.wait(LIMIT)
 
 
-def test_copies_overlap_m1(staged):
-    """M1: while the device copies one slot the host fills the next ones."""
-    device, probe = staged()
-    latch = Latch()
-    probe.hold(latch)
-    written = device.queue.write(device.allocate(MANY), some(MANY))
-    wait_until(lambda: probe.calls["copy_from_host"] >= 4)
-    assert probe.calls["copy_from_host"] == 4, "the ring is full, and the first is still on its way"
-    latch.open()
-    written.wait(LIMIT)
-
-
-def test_the_parameter_says_how_large_the_ring_is_m1(staged):
-    device, probe = staged(slot=1024)
-    device.queue.write(device.allocate(MANY), some(MANY)).wait(LIMIT)
-    sizes = [size for size in probe.alive["allocation"].values() if size < MANY]
-    assert sizes
-    assert set(sizes) == {1024}
-    assert len(sizes) <= 4
-
-
-def test_the_ring_makes_do_with_what_memory_there_is_m1(staged):
-    """M1: with memory for one slot it goes slower; with none the operation fails."""
-    device, probe = staged()
-    buffer, data = device.allocate(MANY), some(MANY)
-    for number in (2, 3):  # the second slot, also after the cache was given back
-        probe.fail_call(number, OutOfMemoryError("native"), ("allocate",))
-    device.queue.write(buffer, data).wait(LIMIT)
-    assert (buffer.map() == data).all()
-
-
-def test_no_memory_for_the_ring_m1(staged):
-    device, probe = staged()
-    buffer = device.allocate(MANY)
-    for number in (1, 2):
-        probe.fail_call(number, OutOfMemoryError("native"), ("allocate",))
-    failed = device.queue.write(buffer, some(MANY))
-    with pytest.raises(OutOfMemoryError, match="native"):
-        failed.wait(LIMIT)
-    device.queue.write(buffer, some(MANY)).wait(LIMIT)
-    assert (buffer.map() == some(MANY)).all()
-
-
-def test_who_stands_in_line_for_slots_that_cannot_be_made_tries_alone_m1(staged):
-    """M1: the memory for all slots fails while another operation waits for one of them."""
-    device, probe = staged()
-    buffers = [device.allocate(LARGE) for _ in range(5)]
-    queues = [device.create_queue() for _ in range(5)]
-    leave, inside = threading.Event(), threading.Semaphore(0)
-
-    def stall():
-        inside.release()
-        assert leave.wait(LIMIT)
-        raise OperationError("injected")
-
-    for number in range(1, 5):
-        probe.fail_call(number, stall, ("allocate",))
-    pairs = list(zip(queues, buffers, strict=True))
-    failing = [queue.write(buffer, np.ones(LARGE, np.uint8)) for queue, buffer in pairs[:4]]
-    for _ in failing:
-        assert inside.acquire(timeout=LIMIT)
-    last = queues[4].write(buffers[4], np.ones(LARGE, np.uint8))
-    wait_until(lambda: device._staging._waiting)
-    leave.set()
-    for submission in failing:
-        with pytest.raises(OperationError, match="injected"):
-            submission.wait(LIMIT)
-    last.wait(LIMIT)
-
-
 # Without a way round
 
 
 @pytest.mark.parametrize("memory", ["host", "managed"])
 def test_arrays_in_the_devices_own_memory_are_copied_directly_m1(staged, memory):
-    """M1: no staging, no thread: they are pinned already."""
+    """M1: no other thread: they are pinned already."""
     device, probe = staged()
     pinned = device.allocate(MANY, memory=memory)
     array, buffer = pinned.map(), device.allocate(MANY)
@@ -287,7 +178,6 @@ def test_arrays_in_the_devices_own_memory_are_copied_directly_m1(staged, memory)
     assert (part == some(MANY)[5 : 5 + LARGE]).all()
     assert probe.calls["copy"] == 2
     assert probe.calls["copy_from_host"] == probe.calls["copy_to_host"] == 0
-    assert device._staging._count == 0
 
 
 def test_imported_arrays_are_copied_directly_m1(staged):
@@ -322,7 +212,7 @@ def test_the_pinned_memory_of_a_direct_copy_is_kept_q5(staged):
 
 
 def test_an_array_over_the_target_itself_m1(staged):
-    """M1: overlapping ways go through the ring, which reads before it writes each piece."""
+    """M1: the host moves the bytes, as no native copy takes ends that overlap."""
     device, _ = staged()
     buffer = device.allocate(MANY, memory="host")
     view = buffer.map()
