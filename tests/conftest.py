@@ -60,6 +60,9 @@ CHECK = {
     "cpu/test_regions.py::test_random_kernels_do_the_same_in_both_ways": Multiplied(
         "random programs", 4
     ),
+    "cpu/test_reworded.py::test_random_kernels_do_the_same_in_both_ways": Multiplied(
+        "random programs", 4
+    ),
     "cpu/test_runtime_c.py": Multiplied("builds of the CPU's runtime", ("plain", "ucontext")),
     "flow/test_delayed_programs.py::test_on_the_software_driver": Multiplied(
         "random programs", ("cuda-free",)

@@ -53,6 +53,17 @@ __global__ void votes(int *p, int n) {
   if (threadIdx.x < n) __syncthreads();
   p[threadIdx.x] = __syncthreads_count(threadIdx.x % 2);
 }
+#define MEET __syncthreads()
+#define FEW(n) \\
+  ((n) + 0)
+
+__global__ void looped(int *p) { MEET; p[threadIdx.x] += FEW(1); MEET; }
+__global__ void hidden(int *p) {
+  if (threadIdx.x < FEW(8)) { MEET; }
+  p[threadIdx.x] += FEW(
+      1);
+  MEET;
+}
 """
 
 
@@ -75,6 +86,7 @@ def program(device):
         ("rounds", (18, 19)),
         ("some", (24, 28)),
         ("last", (37, 38)),
+        ("hidden", (50, 53)),
     ],
 )
 def test_the_submission_fails_with_kernel_block_and_lines(device, program, name, lines):

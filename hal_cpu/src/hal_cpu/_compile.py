@@ -6,7 +6,7 @@ import functools
 import os
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib import resources
 from itertools import filterfalse
 from pathlib import Path
@@ -16,7 +16,8 @@ from hal import dialect
 from hal.errors import CompilationError, InvalidArgumentError
 from hal.handlers import own
 from hal.native import CompileRequest
-from hal_cpu import _build, _dialect, _image, _masked_loads, _system, _toolchain
+from hal_cpu import _build, _dialect, _image, _masked_loads, _preprocess, _system, _toolchain
+from hal_cpu._preprocess import SOURCE
 
 if TYPE_CHECKING:
     from importlib.abc import InspectLoader
@@ -113,18 +114,10 @@ def compile_image(request: CompileRequest, march: str, features: str) -> tuple[b
     out of space or files.
     """
     with _system.refusals(f"{request.filename} cannot be compiled"):
-        try:
-            return _compile(request, march, features, loops=LOOPS)
-        except own(CompilationError):
-            # The error must be the user's, not one of what was made of a kernel with barriers.
-            if not LOOPS or "__syncthreads" not in request.source:
-                raise
-            return _compile(request, march, features, loops=False)
+        return _compile(request, march, features)
 
 
-def _compile(
-    request: CompileRequest, march: str, features: str, *, loops: bool
-) -> tuple[bytes, str]:
+def _compile(request: CompileRequest, march: str, features: str) -> tuple[bytes, str]:
     compiler = _toolchain.find_compiler()
     given, _ = _dialect.split_options(request.options)
     for option in filter(_NOT_TAKEN.fullmatch, given):
@@ -139,9 +132,13 @@ def _compile(
         # Otherwise it writes the work directory's name into the image.
         options.append("-g0")
     folders = [str(Path(folder).absolute()) for folder in request.include_directories]
+    wanted = [_NATIVE] if march == NATIVE else []
     foreign = ""
     if request.has_includes:
-        foreign = _preprocess(request, compiler, options, folders)
+        with _toolchain.work_directory() as directory:
+            given = [*options, *_include_options(request, directory, folders)]
+            text = f'{_dialect.definitions(request)}#line 1 "{SOURCE}"\n{request.source}\n'
+            foreign = _preprocess.run(text, compiler, given, directory)
     debug = os.environ.get("HAL_CPU_DEBUG_DIR", "")
     # Made from the request, not from the rewritten text: a cached image then costs no rewriting.
     key = _build.CACHE.key(
@@ -150,7 +147,7 @@ def _compile(
         request.prelude,
         request.type_table,
         _dialect.definitions(request),
-        repr((request.entries, request.part, loops)),
+        repr((request.entries, request.part, LOOPS)),
         foreign,
         request.filename,
         features,
@@ -163,10 +160,9 @@ def _compile(
     )
 
     def make() -> tuple[bytes, str]:
-        others = _dialect.foreign_text(foreign)
+        others = _preprocess.foreign_text(foreign)
         if dialect.GROUPS in request.source:
             others += dialect.texts()[dialect.GROUPS]
-        text = _dialect.rewrite(request, others, features, loops=loops)
         with _toolchain.work_directory() as directory:
             # The user's text: messages quote its lines, and debuggers show them.
             source = (Path(debug).absolute() if debug else directory) / f"{key[:16]}.cpp"
@@ -174,16 +170,36 @@ def _compile(
             (directory / _dialect.PRELUDE).parent.mkdir()
             for name in _dialect.HEADERS:
                 (directory / _dialect.PRELUDE).with_name(name).write_bytes(_own(name))
-            text = text.replace(f'"{_dialect.SOURCE}"', _dialect.quote(str(source)))
-            (directory / "image.cpp").write_text(text, encoding="utf-8")
-            wanted = [_NATIVE] if march == NATIVE else []
             flags = [*options, *_include_options(request, directory, folders)]
-            image, log = _run(request, compiler, wanted, flags, directory, source)
+            preprocess = functools.partial(
+                _preprocess.run, compiler=compiler, options=[*wanted, *flags], directory=directory
+            )
+            expand = functools.partial(_expanded, preprocess=preprocess)
+            text = _dialect.rewrite(request, others, features, loops=LOOPS, expand=expand)
+            try:
+                image, log = _run(request, compiler, wanted, flags, directory, source, text)
+            except own(CompilationError):
+                # The error must be the user's, not one of what was made of a kernel with barriers.
+                plain = _dialect.rewrite(request, others, features, loops=False)
+                if text == plain:
+                    raise
+                image, log = _run(request, compiler, wanted, flags, directory, source, plain)
         _check_shared_memory(request, image, log)
         return image, log
 
     # A debugger wants the source beside the image: make both.
     return _build.CACHE.image(None if debug else key, make)
+
+
+def _expanded(
+    request: CompileRequest, head: str, preprocess: Callable[[str], str]
+) -> CompileRequest | None:
+    """Return a request whose source has no macros and no includes, if that can be."""
+    headers = "\n".join(_own(name).decode() for name in _dialect.HEADERS)
+    macros = _dialect.definitions(request)
+    text = _preprocess.question(request, head, macros, headers)
+    output = preprocess(text) if text else ""
+    return _preprocess.answer(request, headers, output) if output else None
 
 
 @functools.cache
@@ -278,25 +294,6 @@ def write_headers(directory: Path) -> Path:
     return folder
 
 
-def _preprocess(
-    request: CompileRequest,
-    compiler: _toolchain.Compiler,
-    options: list[str],
-    folders: list[str],
-) -> str:
-    """Return the source with all that it includes, or "" if the compiler reports errors."""
-    with _toolchain.work_directory() as directory:
-        options = [*options, *_include_options(request, directory, folders)]
-        source = directory / "source.cpp"
-        text = f'{_dialect.definitions(request)}#line 1 "{_dialect.SOURCE}"\n{request.source}\n'
-        source.write_text(text, encoding="utf-8")
-        target = directory / "source.i"
-        status, _ = _toolchain.run_compiler(
-            [*compiler.cxx, *options, "-E", str(source), "-o", str(target)], directory
-        )
-        return target.read_text(encoding="utf-8", errors="replace") if status == 0 else ""
-
-
 def _run(
     request: CompileRequest,
     compiler: _toolchain.Compiler,
@@ -304,12 +301,15 @@ def _run(
     options: list[str],
     directory: Path,
     source: Path,
+    text: str,
 ) -> tuple[bytes, str]:
-    """Run the compiler on ``image.cpp``; return its output and its log.
+    """Run the compiler on a text made of a request's; return its output and its log.
 
     Repeats the run without the `wanted` options if it does not know them.
     """
     target = directory / "image.so"
+    text = text.replace(f'"{SOURCE}"', _dialect.quote(str(source)))
+    (directory / "image.cpp").write_text(text, encoding="utf-8")
     log = ""
     wanted = [*wanted, *_TUNING[compiler.family]]
     is_lean = compiler.family == "gcc" and not request.part

@@ -9,26 +9,30 @@ core's scan and a small tokeniser of our own give:
 - a declaration of a kernel ahead of its definition is left out.
 
 Lines and columns of what the user wrote stay what they were, so that the
-compiler's messages need no translation but for the name of the file.
+compiler's messages need no translation but for the name of the file. Where a
+kernel becomes loops lines alone do: messages are those of the text without.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import itertools
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from importlib import resources
 from typing import Final
 
-from hal.cpp_tokens import Token, tokenize
+from hal.cpp_tokens import Token, edited, tokenize
+from hal.handlers import own
 from hal.native import CompileRequest, EntryPoint
-from hal_cpu import _region_text, _regions
+from hal_cpu import _region_text, _regions, _reword
+from hal_cpu._outside import DEFINE, outside
+from hal_cpu._preprocess import MARKER, SOURCE
 from hal_cpu._region_tokens import Edit as _Edit
+from hal_cpu._region_tokens import HiddenError, Outside
 
-SOURCE: Final = "hal_user_source.cpp"
-"""The name of the user's text in the rewritten source, until it has a path."""
 PRELUDE: Final = "hal_cpu/kernel.h"
 """The first include: in a folder of its own, so that it hides no file of the user's."""
 
@@ -38,17 +42,19 @@ HEADERS: Final = ("kernel.h", "regions.h", "launch.h", "warp.h", "intrinsics.h",
 MODULES: Final = (
     "hal.cpp_tokens",
     "hal_cpu._dialect",
+    "hal_cpu._outside",
+    "hal_cpu._preprocess",
     "hal_cpu._region_names",
     "hal_cpu._region_parts",
     "hal_cpu._region_text",
     "hal_cpu._region_tokens",
     "hal_cpu._regions",
+    "hal_cpu._reword",
     "hal_cpu._strides",
 )
 """The modules that rewrite a source."""
 
-_DEFINE: Final = re.compile(r"#\s*define\s+(\w+)")
-_MARKER: Final = re.compile(r'# \d+ "((?:[^"\\]|\\.)*)"')
+_LOOPS: Final = "hal_by_itself"
 # Applies to the pointer itself, not to its target.
 _RESTRICT: Final = re.compile(r"\*[\w\s]*\b__restrict(?:__)?\b[\w\s]*\Z")
 
@@ -171,20 +177,14 @@ def definitions(request: CompileRequest) -> str:
     return split_options(request.options)[1] + request.macros
 
 
-def foreign_text(preprocessed: str) -> str:
-    """Return the text in a preprocessor's output that is not from the user's source file."""
-    lines: list[str] = []
-    own = True
-    for line in preprocessed.splitlines():
-        marker = _MARKER.match(line)
-        if marker:
-            own = marker[1] == SOURCE
-        elif not own:
-            lines.append(line)
-    return "\n".join(lines)
-
-
-def rewrite(request: CompileRequest, foreign: str, features: str, *, loops: bool = True) -> str:
+def rewrite(
+    request: CompileRequest,
+    foreign: str,
+    features: str,
+    *,
+    loops: bool = True,
+    expand: Callable[[CompileRequest, str], CompileRequest | None] | None = None,
+) -> str:
     """Return the C++ text of an image.
 
     Parameters
@@ -197,11 +197,17 @@ def rewrite(request: CompileRequest, foreign: str, features: str, *, loops: bool
         The processor's features that the image will need.
     loops
         Whether kernels with barriers may become loops over a block's threads.
+    expand
+        Returns the request without macros and includes, if it can, given the lines that include the
+        dialect's headers. Called if they stand in the way of a kernel with barriers.
     """
     macros = definitions(request)
-    text = _read(request.source, request.entries)
+    text, given = _read(request.source, request.entries), _read(macros, ())
     prelude = _read(request.prelude, ())
-    others = [*prelude.chunks, *_read(foreign, ()).chunks, *_read(macros, ()).chunks, *text.chunks]
+    others = [*prelude.chunks, *_read(foreign, ()).chunks, *given.chunks, *text.chunks]
+    users = frozenset[str]().union(*(chunk.names for chunk in others))
+    if loops:
+        request, text = _reworded(request, text, given, users)
     with_barriers = _spread(_BARRIERS, others)
     with_thread = _spread(_THREAD | text.dynamic | {"__shared__"}, others)
     # A kernel has these itself.
@@ -209,13 +215,20 @@ def rewrite(request: CompileRequest, foreign: str, features: str, *, loops: bool
     words = set[str]().union(
         *(chunk.words for chunk in others), *(body.words for body in text.kernels.values())
     )
-    flags = "0" if words.isdisjoint({"printf", "assert"}) else "HAL_KERNEL_PRINTS"
+    flags = "0" if words.isdisjoint({"printf", "assert", "__assert_fail"}) else "HAL_KERNEL_PRINTS"
 
     # Each of the linked parts has it.
     export_of_all = "HAL_EXPORT __attribute__((weak))" if request.part else "HAL_EXPORT"
     edits = [*text.edits, *_pointers(text)]
-    known_macros = _macros(f"{request.prelude}\n{foreign}\n{macros}\n{request.source}")
-    users = frozenset[str]().union(*(chunk.names for chunk in others))
+    around = outside(f"{request.prelude}\n{foreign}\n{macros}\n{request.source}", users)
+    head = [
+        f'#define HAL_COMPILED_FILE "{SOURCE}"\n',
+        f"#define HAL_USER_FILE {quote(request.filename)}\n",
+        f'#include "{PRELUDE}"\n',
+        *_headers(request, words),
+    ]
+    is_hidden = False
+    ways: list[str] = []
     for entry in request.entries:
         body = text.kernels[entry.name].words
         tell = not body.isdisjoint(with_thread)
@@ -229,34 +242,33 @@ def rewrite(request: CompileRequest, foreign: str, features: str, *, loops: bool
         if way == "hal_each" and body & {"for", "while"} and body & _VECTORS:
             way = "hal_each_with_vectors"
         axes = _region_text.axes_of(text.kernels[entry.name].tokens)
-        if loops and not foreign and body & with_barriers <= {"__syncthreads"}:
-            regions = _regions.split(
-                text.kernels[entry.name].tokens,
-                entry.parameters,
-                known_macros,
-                users,
-                request.source,
-                int(entry.launch_bounds) if entry.launch_bounds.isdecimal() else 1024,
+        regions = None
+        if loops:
+            regions, needs = _divided(
+                entry, text.kernels[entry.name], with_barriers, around, request.source, foreign
             )
-            if regions is not None:
-                way = "hal_by_itself"
-                edits += regions[0]
-                axes *= axes > 1 or regions[1]
+            is_hidden |= needs
+        if regions is not None:
+            way = _LOOPS
+            edits += regions[0]
+            axes *= axes > 1 or regions[1]
         alone = sum(
             1 << number
             for number, (kind, _) in enumerate(entry.parameters[:64])
             if _RESTRICT.search(kind)
         )
+        ways.append(way)
         bounds = entry.launch_bounds or "hal_threads_at_most"
         export = f"HAL_KERNEL({entry.name}, {way}, {axes}, {alone:#x}ull, {flags}, ({bounds}))"
         export = f"{_assertions(entry)}\n{export}"
         edits.append(_Edit(entry.body_end, entry.body_end, export))
+    if is_hidden and expand and (expanded := expand(request, "".join(head))):
+        further = rewrite(expanded, "", features, loops=True)
+        if further.count(f", {_LOOPS},") > ways.count(_LOOPS):
+            return further
     return "".join(
         [
-            f'#define HAL_COMPILED_FILE "{SOURCE}"\n',
-            f"#define HAL_USER_FILE {quote(request.filename)}\n",
-            f'#include "{PRELUDE}"\n',
-            *_headers(request, words),
+            *head,
             f'extern "C" {export_of_all} const char hal_image_features[] = "{features}";\n',
             '#line 1 "hal_prelude"\n',
             *_apply(request.prelude, prelude.edits),
@@ -269,6 +281,54 @@ def rewrite(request: CompileRequest, foreign: str, features: str, *, loops: bool
             "\n",
         ]
     )
+
+
+def _divided(
+    entry: EntryPoint, body: _Body, meeting: set[str], around: Outside, source: str, foreign: str
+) -> tuple[tuple[list[_Edit], bool] | None, bool]:
+    """Return what `_regions.split` returns of a kernel, and whether to preprocess it before."""
+    meets = body.words & meeting
+    if meets - {"__syncthreads"} or foreign:
+        is_hidden = bool(foreign) or not meets.isdisjoint(around.macros)
+        return None, bool(meets) and is_hidden and body.words.isdisjoint(_VOTES | _WARPS)
+    threads = int(entry.launch_bounds) if entry.launch_bounds.isdecimal() else 1024
+    try:
+        return _regions.split(body.tokens, entry.parameters, around, source, threads), False
+    except own(HiddenError):
+        return None, True
+
+
+def _reworded(
+    request: CompileRequest, text: _Text, macros: _Text, users: Collection[str]
+) -> tuple[CompileRequest, _Text]:
+    """Return a request with its kernels reworded, as `_reword` does it, and the walk over it."""
+    while True:
+        hidden = set[str]().union(
+            *(each.words | each.names for each in [*text.macros, *macros.macros])
+        )
+        edits = [
+            edit
+            for body in text.kernels.values()
+            for edit in _reword.reworded(body.tokens, request.source, hidden, users)
+        ]
+        if not edits:
+            return request, text
+
+        def moved(place: int, edits: Sequence[_Edit] = edits) -> int:
+            return place + sum(len(new) - end + start for start, end, new in edits if end <= place)
+
+        entries = [
+            entry._replace(
+                parameters_start=moved(entry.parameters_start),
+                parameters_end=moved(entry.parameters_end),
+                body_start=moved(entry.body_start),
+                body_end=moved(entry.body_end),
+            )
+            for entry in request.entries
+        ]
+        source = edited(request.source, edits)
+        request = dataclasses.replace(request, source=source, entries=tuple(entries))
+        text = _read(source, entries)
 
 
 def _headers(request: CompileRequest, words: set[str]) -> Iterator[str]:
@@ -306,18 +366,6 @@ def _assertions(entry: EntryPoint) -> str:
     )
 
 
-def _macros(text: str) -> dict[str, list[Token] | None]:
-    """Return what each macro stands for; None if it has parameters or several definitions."""
-    macros: dict[str, list[Token] | None] = {}
-    for token in tokenize(text):
-        match = _DEFINE.match(token.text) if token.kind == "directive" else None
-        if match:
-            rest = token.text[match.end() :]
-            several = match[1] in macros or rest.startswith("(")
-            macros[match[1]] = None if several else list(tokenize(rest))
-    return macros
-
-
 def _apply(source: str, edits: Iterable[_Edit]) -> Iterator[str]:
     """Yield the pieces of the source with the edits made and all other text in its place."""
     position = 0
@@ -325,12 +373,21 @@ def _apply(source: str, edits: Iterable[_Edit]) -> Iterator[str]:
     for edit in sorted(edits, key=lambda edit: edit[:2]):
         yield source[position : edit.start]
         # The following text must keep its line and its column.
-        line = source.count("\n", 0, edit.end) + 1
+        line = _line(source, edit.end)
         before = source[source.rfind("\n", 0, edit.end) + 1 : edit.end]
         indent = "".join("\t" if letter == "\t" else " " for letter in before)
         yield f'\n{edit.text}\n#line {line} "{SOURCE}"\n{indent}'
         position = edit.end
     yield source[position:]
+
+
+def _line(source: str, place: int) -> int:
+    """Return the number of a line of the user's, who may have had others included before."""
+    first, start = 1, 0
+    if f'"{SOURCE}"' in source:
+        for marker in MARKER.finditer(source, 0, place):
+            first, start = int(marker[1]), marker.end()
+    return first + source.count("\n", start, place)
 
 
 def _spread(roots: frozenset[str], chunks: Sequence[_Chunk]) -> set[str]:
@@ -481,6 +538,8 @@ def _names(head: list[Token]) -> set[str]:
     it is every word that could be one: too many names are safe, since a kernel then
     merely runs in the slower of two ways.
     """
+    if any(token.text == "operator" for token in head):  # its parameters' names are no types
+        head = [each for each, after in itertools.pairwise(head) if after.text not in {",", ")"}]
     functions: set[str] = set()
     depth = 0
     for before, token in itertools.pairwise(head):
@@ -493,7 +552,7 @@ def _names(head: list[Token]) -> set[str]:
 
 def _directive(text: str) -> Iterator[_Chunk]:
     """Yield the names that a preprocessor line defines."""
-    match = _DEFINE.match(text)
+    match = DEFINE.match(text)
     if match:
         words = {token.text for token in tokenize(text[match.end() :]) if token.kind == "word"}
         yield _Chunk(words=words, names={match[1]})

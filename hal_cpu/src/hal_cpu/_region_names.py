@@ -6,15 +6,16 @@ A name is the same for all threads, follows from a thread's index, or is a threa
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 from hal.cpp_tokens import Token
 from hal_cpu._region_parts import Limit, Variable
 from hal_cpu._region_tokens import (
     ASSIGNMENTS,
+    BARRIER,
     LOOSE,
-    TYPES,
     DiffersError,
+    Outside,
     RefusedError,
     Words,
     without_comments,
@@ -31,17 +32,17 @@ class Names(Words):
         self,
         tokens: list[Token],
         parameters: Sequence[tuple[str, str]],
-        macros: Mapping[str, Sequence[Token] | None],
-        users: frozenset[str],
+        outside: Outside,
         source: str,
     ) -> None:
-        super().__init__(tokens, macros, users)
+        super().__init__(tokens, outside, {name for _, name in parameters})
         self._source = source
         self._names = {name for _, name in parameters}  # all that were declared between regions
         self._uniform = {
             name for kind, name in parameters if _CONST.search(kind) or not self.is_changed(name)
         }
         self._moving: set[str] = set()  # what changes for all threads at once
+        self._asked: set[str] | None = None
         self._again: dict[str, bool] = {}  # what each region computes from the thread's index
         self._indices: dict[str, str] = {}  # the types of variables for the thread's index in x
         self._shared_names: frozenset[str] = frozenset()
@@ -108,7 +109,7 @@ class Names(Words):
         """Return a declaration's variables."""
         index = first
         words = []
-        while self.texts[index] in TYPES or self.texts[index] == "const":
+        while self.texts[index] in self._types or self.texts[index] == "const":
             words.append(self.texts[index])
             index += 1
         kind = " ".join(word for word in words if word != "const")
@@ -121,7 +122,7 @@ class Names(Words):
                 stars += f" {self.texts[index]}"
                 index += 1
             name = self.tokens[index]
-            if name.kind != "word" or name.text in TYPES or name.text in self._macros:
+            if name.kind != "word" or name.text in self._types or name.text in self._macros:
                 raise RefusedError
             index += 1
             dimensions = ""
@@ -166,13 +167,27 @@ class Names(Words):
         new = names - self._names
         self._names |= names
         self._uniform |= names
-        step = [text for text in self.texts[two + 1 : last] if text not in ASSIGNMENTS]
-        if not self._is_common(one + 1, two) or not all(
-            text in self._uniform or text in self._macros or not re.match(r"[A-Za-z_\[{&]", text)
-            for text in step
-        ):
+        if not self._is_common(one + 1, two) or not self._are_steps(two + 1, last, names):
             raise RefusedError
         return new
+
+    def _are_steps(self, first: int, last: int, names: set[str]) -> bool:
+        """Return whether these are changes of counters, which are the same for all threads."""
+        while first < last:
+            end = first
+            while end < last and self.texts[end] != ",":
+                end = self._pair.get(end, end) + 1
+            name, sign = self.texts[first : first + 2]
+            if name in {"++", "--"}:
+                name, sign = sign, name
+            if (
+                name not in names
+                or sign not in ASSIGNMENTS
+                or not self._is_free(first + 2, end, self._uniform)
+            ):
+                return False
+            first = end + 1
+        return True
 
     # What changes for all threads at once
 
@@ -195,6 +210,18 @@ class Names(Words):
             is_statement = self.texts[index - 1] in {";", "{", "}", "("}
             if is_statement and all("__syncthreads" in self.texts[a:b] for a, b in around):
                 yield index, end
+
+    def _conditions(self) -> set[str]:
+        """Return all words of the parentheses of control flow with barriers in it."""
+        if self._asked is None:
+            self._asked = {
+                each
+                for index, text in enumerate(self.texts)
+                if text in {"for", "while", "if"}
+                and BARRIER[0] in self.texts[index : self._end(index)]
+                for each in self.texts[index + 2 : self._pair[index + 1]]
+            }
+        return self._asked
 
     def _move(self, first: int, last: int) -> None:
         """Take a change of a variable that is the same for all threads."""

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from hal.cpp_tokens import Token
 from hal_cpu._region_names import Names
 from hal_cpu._region_parts import Levels, Region, Variable
-from hal_cpu._region_tokens import Edit, RefusedError, without_comments
+from hal_cpu._region_tokens import PLAIN, Edit, RefusedError, without_comments
 
 
 def axes_of(tokens: Sequence[Token]) -> int:
@@ -36,6 +36,7 @@ class Writer:
         self._texts = names.texts
         self._counts_in_grid = names.counts_in_grid()
         self._is_changed = names.is_changed
+        self._is_operand = names.is_operand
         self._source = source
         self._regions = regions
         self._levels = levels
@@ -117,7 +118,42 @@ class Writer:
                     if "&" in variable.type:
                         raise RefusedError
                     kept[variable.name] = variable
+        holders = {
+            name
+            for name, each in kept.items()
+            if "*" in each.type or not PLAIN.issuperset(each.type.split())
+        }
+        for index, text in enumerate(self._texts):
+            if text in holders and self._may_point(index):
+                raise RefusedError
         return kept
+
+    def _may_point(self, index: int) -> bool:
+        """Return whether a variable is set here to the place of one of the thread's own.
+
+        A thread's variables stand at another place in each region.
+        """
+        own = {each.name: each for region in self._regions for each in region.declared}
+        texts = self._texts
+        end = index + 1
+        while texts[end] in {".", "["}:
+            end = end + 2 if texts[end] == "." else texts.index("]", end) + 1
+        if texts[end] != "=":
+            return False
+        depth = 0
+        while depth or texts[end] not in {";", ","}:
+            end += 1
+            depth += (texts[end] in {"(", "{"}) - (texts[end] in {")", "}"})
+            name, after = texts[end], texts[end + 1]
+            if name in own and own[name].dimensions and after != "[":
+                return True
+            is_address = texts[end - 1] == "&" and (
+                not self._is_operand(end - 2) or texts[end - 3 : end - 1] == ["*", ")"]
+            )
+            is_own = name in own or name in self._changed
+            if is_address and is_own and (after not in {"[", "->"} or own[name].dimensions):
+                return True
+        return False
 
     def _opening(self, region: Region, head: str, foot: str) -> tuple[list[Edit], str, str]:
         """Return the edits where a region begins, and what stands at its end and behind it."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from hal.cpp_tokens import Token
@@ -31,9 +31,30 @@ WIDE: Final = frozenset(
 """Types of whole numbers, any of which has a sum of its own."""
 UNSIGNED: Final = frozenset({"unsigned", "unsigned int", "uint", "uint32_t"})
 """Those of 32 bits and no sign."""
-BUILT_IN: Final = frozenset(
-    _WORD.findall("blockIdx blockDim gridDim min max sizeof const true false")
+BUILT_IN: Final = frozenset(_WORD.findall("blockIdx blockDim gridDim const true false"))
+PURE: Final = frozenset(
+    _WORD.findall(
+        """min max sizeof abs labs llabs umin umax __clz __clzll __ffs __ffsll __popc __popcll
+        __mul24 __umul24 __log2f __logf __log10f __expf __powf __fdividef"""
+    )
+) | frozenset(
+    f"{name}{kind}"
+    for name in _WORD.findall(
+        "ceil exp exp2 fabs floor fmax fmin fmod log log10 log2 pow rint round rsqrt sqrt trunc"
+    )
+    for kind in ("", "f")
 )
+"""Functions whose results are those of their arguments."""
+VECTORS: Final = frozenset(
+    f"{kind}{size}"
+    for kind in _WORD.findall("char uchar short ushort int uint longlong ulonglong float double")
+    for size in "1234"
+) | frozenset(
+    _WORD.findall("half half2 __half __half2 nv_bfloat16 nv_bfloat162 __nv_bfloat16 __nv_bfloat162")
+)
+"""The dialect's own types of plain data."""
+PLAIN: Final = (TYPES | VECTORS) - {"auto"}
+"""Types whose variables hold no pointer."""
 # What may hide an effect or a declaration that is not seen here.
 NOT_TAKEN: Final = frozenset(
     _WORD.findall(
@@ -52,8 +73,25 @@ class Edit(NamedTuple):
     text: str
 
 
+class Outside(NamedTuple):
+    """What a kernel finds outside of it."""
+
+    macros: Mapping[str, Sequence[Token] | None]
+    """What each macro stands for; None for one with parameters."""
+    users: frozenset[str]
+    """The names that the source defines."""
+    types: frozenset[str] = VECTORS
+    """Those of them, and of the dialect, whose variables need no more than their bytes."""
+    constants: frozenset[str] = frozenset()
+    """Those of them that are numbers which no kernel changes."""
+
+
 class RefusedError(Exception):
     """The kernel has something that is not understood."""
+
+
+class HiddenError(RefusedError):
+    """Something stands in the kernel that only the preprocessor can tell."""
 
 
 class DiffersError(Exception):
@@ -101,16 +139,43 @@ class Words:
     def __init__(
         self,
         tokens: list[Token],
-        macros: Mapping[str, Sequence[Token] | None],
-        users: frozenset[str],
+        outside: Outside,
+        parameters: Iterable[str] = (),
     ) -> None:
         self.tokens = tokens
         self.texts = [token.text for token in tokens]
-        self._macros = macros
-        self._users = users
+        self._macros = outside.macros
         self._pair = pairs_of(self.texts)
+        hidden = self._declared(outside.types) | {*parameters}
+        self._types = TYPES | (outside.types - hidden)
+        self._constants = outside.constants - hidden
+        self._users = outside.users - self._types - self._constants
 
-    def _is_operand(self, index: int) -> bool:
+    def _declared(self, types: frozenset[str]) -> set[str]:
+        """Return all names that the body may declare."""
+        heads = {*TYPES, *types, "const", "extern", "__shared__"}
+        skipped, behind = {*heads, "*", "&"}, {"=", ",", ";", "["}
+        names = set()
+        begins = [
+            index
+            for index, text in enumerate(self.texts)
+            if text in heads and self.texts[index - 1] in {"{", "}", ";", "(", ")"}
+        ]
+        for index in begins:
+            place, sign = index, ","
+            while sign == ",":
+                while self.texts[place] in skipped and self.texts[place + 1] not in behind:
+                    place += 1
+                if self.tokens[place].kind != "word":
+                    break
+                names.add(self.texts[place])
+                while self.texts[place] not in {",", ";", ")"}:
+                    place = self._pair.get(place, place) + 1
+                sign = self.texts[place]
+                place += 1
+        return names
+
+    def is_operand(self, index: int) -> bool:
         token = self.tokens[index]
         is_name = token.kind == "word" and token.text not in CONTROL
         return is_name or token.kind == "number" or token.text in {")", "]"}
@@ -127,7 +192,7 @@ class Words:
                 continue
             if after in ASSIGNMENTS or before in {"++", "--"}:
                 return True
-            if before == "&" and not self._is_operand(index - 2):
+            if before == "&" and not self.is_operand(index - 2):
                 return True
             if before in {"(", ","} and after in {",", ")"} and self._may_refer(index):
                 return True
@@ -147,7 +212,7 @@ class Words:
                     return True
             elif self.texts[end] in {*ASSIGNMENTS, "(", "->"} or (
                 self.texts[index - 1] in {"++", "--"}
-                or (self.texts[index - 1] == "&" and not self._is_operand(index - 2))
+                or (self.texts[index - 1] == "&" and not self.is_operand(index - 2))
             ):
                 raise RefusedError
         return False
@@ -173,16 +238,23 @@ class Words:
             token = self.tokens[index]
             text = token.text
             if token.kind == "word":
-                if self.texts[index - 1] == ".":
-                    if text in {"x", "y", "z"}:
-                        continue
-                elif text in elements:
-                    continue
-                if text in TYPES or text in BUILT_IN or text in self._macros or text in known:
-                    if self.texts[index + 1] == "(" and text not in {"min", "max", "sizeof"}:
-                        return False
-                    continue
-                return False
+                is_called = self.texts[index + 1] == "("
+                if self.texts[index - 1] == ".":  # a member of what was known before
+                    is_known = not is_called
+                elif is_called:
+                    is_known = text in PURE and text not in self._users
+                else:
+                    is_known = (
+                        text in elements
+                        or text in known
+                        or text in BUILT_IN
+                        or text in self._types
+                        or text in self._constants
+                        or text in self._macros
+                    )
+                if not is_known:
+                    return False
+                continue
             if (
                 token.kind in {"string", "directive"}
                 or text in ASSIGNMENTS
@@ -190,7 +262,7 @@ class Words:
                 or (text == "[" and not self._is_element(index, elements))
             ):
                 return False
-            if text in {"*", "&"} and not self._is_operand(index - 1):
+            if text in {"*", "&"} and not self.is_operand(index - 1):
                 return False
         return True
 

@@ -12,7 +12,7 @@ threads run side by side, as they always can.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 from hal.cpp_tokens import Token
@@ -26,11 +26,12 @@ from hal_cpu._region_tokens import (
     BUILT_IN,
     CONTROL,
     NOT_TAKEN,
-    TYPES,
     UNSIGNED,
     WIDE,
     DiffersError,
     Edit,
+    HiddenError,
+    Outside,
     RefusedError,
     merge,
     without_comments,
@@ -49,15 +50,15 @@ _CALLED: Final = re.compile(
 def split(
     tokens: Sequence[Token],
     parameters: Sequence[tuple[str, str]],
-    macros: Mapping[str, Sequence[Token] | None],
-    users: frozenset[str],
+    outside: Outside,
     source: str,
     threads: int,
 ) -> tuple[list[Edit], bool] | None:
     """Return the edits that make a kernel run its block by itself, or None.
 
     And whether its loops over threads count the index in the grid. None too for a kernel
-    without barriers that would not be faster.
+    without barriers that would not be faster. Raises `HiddenError` if a macro or a line of the
+    preprocessor stands in the way of one with barriers.
 
     Parameters
     ----------
@@ -65,10 +66,8 @@ def split(
         Those of the body, braces included.
     parameters
         The types and names of the kernel's parameters.
-    macros
-        What each macro stands for; None for one with parameters.
-    users
-        The names that the source defines.
+    outside
+        What the kernel finds outside of it.
     source
         The text that the tokens are of.
     threads
@@ -78,11 +77,13 @@ def split(
     differing: set[str] = set()
     while True:
         try:
-            walk = _Splitter(merged, parameters, macros, users, source, threads, differing)
+            walk = _Splitter(merged, parameters, outside, source, threads, differing)
             return walk.edits(), walk.counts_in_grid()
         except own(DiffersError) as error:
             differing.add(str(error))
-        except own(RefusedError, IndexError):
+        except own(RefusedError, LookupError) as error:
+            if isinstance(error, HiddenError) and any(each.text == BARRIER[0] for each in merged):
+                raise
             return None
 
 
@@ -93,13 +94,12 @@ class _Splitter(Names):
         self,
         tokens: list[Token],
         parameters: Sequence[tuple[str, str]],
-        macros: Mapping[str, Sequence[Token] | None],
-        users: frozenset[str],
+        outside: Outside,
         source: str,
         threads: int,
         differing: set[str],
     ) -> None:
-        super().__init__(tokens, parameters, macros, users, source)
+        super().__init__(tokens, parameters, outside, source)
         self._differing = differing
         self._regions: list[Region] = []
         self._open: Region | None = None
@@ -118,11 +118,13 @@ class _Splitter(Names):
             before = self.texts[index - 1] if index else ""
             if token.kind == "directive":
                 if not re.match(r"#\s*pragma\s+(GCC\s+)?unroll\b", text):
-                    raise RefusedError
-            elif text in NOT_TAKEN or (text == "[" and not self._is_operand(index - 1)):
+                    raise HiddenError
+            elif text in NOT_TAKEN or (text == "[" and not self.is_operand(index - 1)):
                 raise RefusedError
             elif text in {"&", "&&"} and (
-                before in {"const", *TYPES} or self.texts[index + 2] in {"=", "{"} or before == ">"
+                before in {"const", *self._types}
+                or self.texts[index + 2] in {"=", "{"}
+                or before == ">"
             ):
                 # A reference: what it refers to must not be a variable that it then changes.
                 if self.texts[index + 2] != "=" or self.texts[index + 4] != "[":
@@ -133,7 +135,7 @@ class _Splitter(Names):
                     each.kind == "number" or each.text in BUILT_IN or each.text in "+-*/%()<>"
                     for each in replaced
                 ):
-                    raise RefusedError
+                    raise HiddenError
 
     # Statements between regions
 
@@ -163,11 +165,11 @@ class _Splitter(Names):
         texts = self.texts[index:end]
         if tuple(texts) == BARRIER:
             self._close(index)
-        elif "__shared__" in texts:
-            self._shared(index, end)
         elif "__syncthreads" in texts:
             self._close(index)
             self._around(index, end)
+        elif "__shared__" in texts:
+            self._shared(index, end)
         elif self._leaves(index, end):
             self._close(index)
         elif texts[0] in self._moving:
@@ -175,7 +177,7 @@ class _Splitter(Names):
             self._move(index, end - 1)
         elif texts[0] == "for" and self._may_step and self._in_step(index, end):
             pass
-        elif texts[0] in TYPES or (texts[0] == "const" and texts[1] in TYPES):
+        elif texts[0] in self._types or (texts[0] == "const" and texts[1] in self._types):
             self._declaration(index, end)
         elif (limit := self._limited(index, end)) and self._may_part(index, end):
             self._close(index)
@@ -252,7 +254,7 @@ class _Splitter(Names):
             raise RefusedError
         close = self._pair[index + 1]
         counters: set[str] = set()
-        if text == "for" and self.texts[index + 2] in {"const", *TYPES}:
+        if text == "for" and self.texts[index + 2] in {"const", *self._types}:
             counters = self._header(index + 2, close, end)
         elif text == "for":
             self._moving_header(index + 2, close)
@@ -439,7 +441,7 @@ class _Splitter(Names):
             if has_call is not had_call and had_call is not None:
                 parts.append((place, []))
             had_call = has_call
-            if texts[place] in {"const", *TYPES}:
+            if texts[place] in {"const", *self._types}:
                 variables = self._declarators(place, behind)
                 names = {each.name for each in variables}
                 outside = {*texts[:index], *texts[end:], *self._names}
@@ -484,7 +486,8 @@ class _Splitter(Names):
         if "&" in self.texts[index : inits[0][0]]:
             self._reference(variables, index, end)
             return
-        plain = all(begin < last for begin, last in inits) and not any(
+        has_values = all(begin < last for begin, last in inits)
+        plain = (has_values or names <= self._conditions()) and not any(
             variable.dimensions for variable in variables
         )
         fixed = plain and not any(self.is_changed(name, [(index, end)]) for name in names)
@@ -506,9 +509,12 @@ class _Splitter(Names):
                 self._uniform |= names
                 self._moving |= moving
                 return
+        if all(map(self._is_table, variables)):
+            self._close(index)
+            return
         self._open = self._open or Region(index)
         known = (self._uniform - self._moving) | self._again.keys() | names | {"threadIdx"}
-        if fixed and all(self._is_free(*each, known) for each in inits):
+        if fixed and has_values and all(self._is_free(*each, known) for each in inits):
             self._again.update(dict.fromkeys(names, True))
             for variable in variables:
                 if variable.type in WIDE and self._is_index(*variable.init):
@@ -516,6 +522,18 @@ class _Splitter(Names):
             self._open.again.append((tuple(names), index, end))
             return
         self._open.declared += variables
+
+    def _is_table(self, variable: Variable) -> bool:
+        """Return whether a variable is an array of constants, which all threads read."""
+        return (
+            variable.is_const
+            and bool(variable.dimensions)
+            and variable.init[0] < variable.init[1]
+            and all(
+                self.texts[index] in {"{", "}"} or self._is_free(index, index + 1, self._uniform)
+                for index in range(*variable.init)
+            )
+        )
 
     def _reference(self, variables: list[Variable], index: int, end: int) -> None:
         """Take the declaration of a reference to an element, which each region finds again."""

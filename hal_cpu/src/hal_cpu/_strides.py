@@ -16,7 +16,10 @@ _FAR: Final = 2
 _SPREADING: Final = frozenset(["*", "/", "%", "<<", ">>"])
 # Threads that wait for each other in a loop of their own, or whose order shows.
 IN_TURN: Final = frozenset(
-    ["while", "do", "break", "continue", "return", "atomicCAS", "atomicExch", "printf", "assert"]
+    [
+        *("while", "do", "break", "continue", "return", "atomicCAS", "atomicExch", "printf"),
+        *("assert", "__assert_fail"),  # what the preprocessor makes of it
+    ]
 )
 
 

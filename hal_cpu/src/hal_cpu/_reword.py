@@ -1,0 +1,221 @@
+"""Reword a kernel's body by what means the same in any C++, before it is divided into regions.
+
+- A counter that every ``for`` statement with it sets is declared by each of them: ``int i; for (i =
+  0; ...)`` becomes ``for (int i = 0; ...)``. No thread then keeps it from one loop to the next, and
+  it is the same for all threads in one loop though not in another.
+- A group that is the block, and of which a kernel asks nothing else: its ``sync`` is the barrier.
+- Of several variables of one name, each in a block of its own with barriers, all but the first get
+  names of their own, and so does one that is named like what stands outside of the kernel.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator, Sequence
+from typing import Final
+
+from hal.cpp_tokens import Token
+from hal.handlers import own
+from hal_cpu._region_tokens import (
+    BARRIER,
+    NOT_TAKEN,
+    TYPES,
+    VECTORS,
+    Edit,
+    Outside,
+    RefusedError,
+    Words,
+    merge,
+)
+
+_CONDITION: Final = re.compile(r"#\s*(?:if|el|include)")
+_BLOCK: Final = "this_thread_block"
+_GROUPS: Final = "hal_groups"  # the namespace of the dialect's own header
+_ALIAS: Final = re.compile(rf"\bnamespace\s+(\w+)\s*=\s*(?:::\s*)?{_GROUPS}\s*;")
+
+
+def reworded(
+    tokens: Sequence[Token], source: str, hidden: Collection[str], users: Collection[str]
+) -> list[Edit]:
+    """Return edits for the body of a kernel, to be asked for again until there are none.
+
+    Lines stay lines.
+
+    Parameters
+    ----------
+    tokens
+        Those of the body, braces included.
+    source
+        The text that the tokens are of.
+    hidden
+        The words of all macros: nobody sees where they are used.
+    users
+        The names that the source defines outside of kernels.
+    """
+    texts = {token.text for token in tokens}
+    if not NOT_TAKEN.isdisjoint(texts) or any(map(_CONDITION.match, texts)):
+        return []
+    try:
+        body = _Body(merge(tokens), source, hidden)
+        groups = body.groups() if _BLOCK in texts else ()
+        return list(body.counters()) or list(groups) or list(body.names(users))
+    except own(RefusedError, LookupError):
+        return []
+
+
+class _Body(Words):
+    def __init__(self, tokens: list[Token], source: str, hidden: Collection[str]) -> None:
+        super().__init__(tokens, Outside({}, frozenset()))
+        self._source = source
+        self._hidden = hidden
+
+    def _without(self, first: int, last: int, text: str = "") -> Edit:
+        """Return the edit that puts a text in place of some tokens, with as many lines."""
+        start, end = self.tokens[first].start, self.tokens[last].end
+        lines = self._source.count("\n", start, end) - text.count("\n")
+        return Edit(start, end, text + "\n" * lines)
+
+    def _begins(self, index: int) -> bool:
+        """Return whether a statement begins here, of a block."""
+        return self.texts[index - 1] in {"{", "}", ";"}
+
+    # Counters
+
+    def counters(self) -> Iterator[Edit]:
+        """Yield the edits for counters that are declared without a value."""
+        for index, name, parts in self._declarations(TYPES - {"auto"}):
+            end = parts[-1][1]
+            scope = self._block_around(index)[1]
+            loops = {part: self._loops(part, end, scope) for part in parts}
+            left = [part for part in parts if loops[part] is None]
+            if len(left) == len(parts):
+                continue
+            kind = " ".join(self.texts[index:name])
+            for places in loops.values():
+                for place in places or ():
+                    start = self.tokens[place].start
+                    yield Edit(start, start, f"{kind} ")
+            kept = [self._source[self.tokens[a].start : self.tokens[b - 1].end] for a, b in left]
+            yield self._without(index, end, f"{kind} {', '.join(kept)};" if kept else "")
+
+    def _declarations(
+        self, types: Collection[str]
+    ) -> Iterator[tuple[int, int, list[tuple[int, int]]]]:
+        """Yield where a declaration begins, where its type ends, and its declarators' tokens."""
+        for index in range(1, len(self.texts)):
+            if self.texts[index] in types and self.texts[index - 1] in {"{", "}", ";"}:
+                name = index
+                while self.texts[name] in types:
+                    name += 1
+                yield index, name, self._parts(name, self._end(index) - 1)
+
+    def _block_around(self, index: int) -> tuple[int, int]:
+        return max((a, b) for a, b in self._pair.items() if a < index < b)
+
+    def _parts(self, first: int, end: int) -> list[tuple[int, int]]:
+        """Return the tokens of each declarator."""
+        parts = []
+        index = first
+        while index < end:
+            if self.texts[index] == ",":
+                parts.append((first, index))
+                first = index + 1
+            index = self._pair.get(index, index) + 1
+        return [*parts, (first, end)]
+
+    def _loops(self, part: tuple[int, int], first: int, last: int) -> list[int] | None:
+        """Return where the loops set a counter that no other statement uses, or None."""
+        name = self.tokens[part[0]]
+        if part[1] > part[0] + 1 or name.kind != "word" or name.text in self._hidden:
+            return None
+        places = []
+        behind = first
+        for index in range(first, last):
+            if self.texts[index : index + 4] == ["for", "(", name.text, "="] and index >= behind:
+                head = self.texts[index + 4 : self._find(";", index, last)]
+                if name.text in head or "," in head:
+                    return None
+                places.append(index + 2)
+                behind = self._end(index)
+            elif (
+                self._is_variable(index, name.text)
+                and places[-1:] != [index]
+                and (index >= behind or self.texts[index - 2 : index] == ["for", "("])
+            ):
+                return None
+        return places
+
+    # Names
+
+    def names(self, users: Collection[str]) -> Iterator[Edit]:
+        """Yield the edits for names in blocks with barriers that others have as well."""
+        found = [
+            (self.texts[place], place, last)
+            for index, _, parts in self._declarations({"const", *TYPES, *VECTORS})
+            for first, last in [self._block_around(index)]
+            if BARRIER[0] in self.texts[first:last]
+            for place in map(self._name_of, parts)
+            if place and self.texts[place] not in self._hidden
+        ]
+        taken: set[int] = set()
+        for number in reversed(range(len(found))):  # a block in another's before that
+            name, first, last = found[number]
+            if name not in users and all(name != other for other, _, _ in found[:number]):
+                continue
+            for index in range(first, last):
+                if index not in taken and self._is_variable(index, name):
+                    token = self.tokens[index]
+                    yield Edit(token.start, token.end, f"hal_{number}_{name}")
+                    taken.add(index)
+
+    def _name_of(self, part: tuple[int, int]) -> int:
+        """Return where a declarator's name stands, or 0 if that is not plain."""
+        place, end = part
+        while self.texts[place] in {"*", "const", "__restrict__", "__restrict"}:
+            place += 1
+        is_name = place < end and self.tokens[place].kind == "word"
+        return place * (is_name and self.texts[place + 1] in {"=", "[", ",", ";"})
+
+    def _is_variable(self, index: int, name: str) -> bool:
+        return self.texts[index] == name and self.texts[index - 1] not in {".", "->", "::"}
+
+    # Groups
+
+    def groups(self) -> Iterator[Edit]:
+        """Yield the edits for groups that are the block."""
+        names = {_GROUPS, *_ALIAS.findall(self._source)}
+        texts = self.texts
+        declared: dict[str, list[tuple[int, int]]] = {}
+        for index, text in enumerate(texts):
+            if text != _BLOCK or texts[index - 1] != "::" or texts[index - 2] not in names:
+                continue
+            name, end = index - 4, index + 3
+            first = name - 1 if texts[name - 1] == "auto" else name - 3
+            kind = texts[first:name]
+            is_block = kind == ["auto"] or (kind[1:] == ["::", "thread_block"] and kind[0] in names)
+            if texts[index - 3] == "=" and texts[end] == ";" and is_block and self._begins(first):
+                declared.setdefault(texts[name], []).append((first, end))
+            elif texts[end : end + 2] == [".", "sync"]:
+                yield self._without(index - 2, end + 3, "".join(BARRIER[:3]))
+            elif texts[index - 5 : index - 2] == ["::", "sync", "("] and texts[index - 6] in names:
+                yield self._without(index - 6, end, "".join(BARRIER[:3]))
+        for variable, places in declared.items():
+            yield from self._syncs(variable, places, names)
+
+    def _syncs(
+        self, name: str, declared: Sequence[tuple[int, int]], names: Collection[str]
+    ) -> list[Edit]:
+        """Return the edits for a variable that is the block, or none if it is asked for more."""
+        texts = self.texts
+        edits = [self._without(*each) for each in declared]
+        for index, text in enumerate(texts):
+            if text != name or any(first < index < last for first, last in declared):
+                continue
+            if texts[index + 1 : index + 5] == [".", "sync", "(", ")"]:
+                first, last = index, index + 4
+            elif texts[index - 3 : index] == ["::", "sync", "("] and texts[index - 4] in names:
+                first, last = index - 4, index + 1
+            else:
+                return []
+            edits.append(self._without(first, last, "".join(BARRIER[:3])))
+        return edits
