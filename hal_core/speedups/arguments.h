@@ -8,7 +8,7 @@
 #define NAMES(X)                                                                                   \
   X(acquire) X(add) X(all_gather) X(all_reduce) X(all_to_all) X(alloca) X(args) X(asked)           \
   X(barrier) X(begun) X(bindings) X(block) X(broadcast) X(clear) X(copy) X(dealloca) X(dispatch)   \
-  X(dtype) X(execute) X(fill) X(grid) X(group) X(memory) X(offset) X(op) X(payload) X(peer) \
+  X(dtype) X(execute) X(fill) X(grid) X(group) X(memory) X(offset) X(op) X(peer)            \
   X(queue) X(read) X(reads) X(receive) X(reduce) X(reduce_scatter) X(release) X(root) X(send)      \
   X(shared_memory) X(signal) X(size) X(source_offset) X(spin) X(sum) X(target) X(target_offset)    \
   X(timeout) X(wait) X(write) X(writes) X(_download) X(_execute) X(_upload)

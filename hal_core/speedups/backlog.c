@@ -4,7 +4,7 @@
 
 /* What an operation takes to stand in line, made before the lock is taken. */
 struct place {
-  PyObject *function, *arguments, *resources;
+  struct payload payload;
   PyObject *registers[MOST_WAITS], *buckets[MOST_WAITS]; /* of waits whose timelines have none; else NULL */
 };
 
@@ -76,32 +76,18 @@ static PyObject *and_one(PyObject *resources, PyObject *more) {
   return all;
 }
 
-/* Have an execution's recording make its payload; false if the host is to run it, or bindings are refused. */
-static bool make_execution(struct place *place, const struct native_call *call) {
-  PyObject *bindings = call->bindings ? call->bindings : Py_None, *is_host;
-  PyObject *made = PyObject_CallMethodObjArgs(call->playback, names_of.payload, bindings, engine.empty, NULL);
-  bool is_made = made && PyArg_ParseTuple(made, "(OOO)O", &place->function, &place->arguments, &place->resources, &is_host);
-  if (is_made) {
-    Py_INCREF(place->function);
-    Py_INCREF(place->arguments);
-    Py_INCREF(place->resources);
-    is_made = is_host == Py_False;
-  }
-  Py_XDECREF(made);
-  return is_made;
-}
-
-static bool make_call_of(struct place *place, const struct native_call *call, PyObject *resources) {
+static bool make_call_of(struct payload *made, const struct native_call *call, PyObject *resources) {
   PyObject *kept = NULL;
-  place->function = Py_NewRef(call->function);
-  place->arguments = arguments_of(call, &kept);
-  if (place->arguments) place->resources = kept ? and_one(resources, kept) : Py_NewRef(resources);
+  made->function = Py_NewRef(call->function);
+  made->arguments = arguments_of(call, &kept);
+  if (made->arguments) made->resources = kept ? and_one(resources, kept) : Py_NewRef(resources);
   Py_XDECREF(kept);
-  return place->resources;
+  return made->resources;
 }
 
 static bool make(struct place *place, const struct issue *self, const struct native_call *call, PyObject *resources) {
-  bool is_made = call->playback ? make_execution(place, call) : make_call_of(place, call, resources);
+  bool is_made = call->playback ? make_payload(call, resources, &place->payload)
+                                : make_call_of(&place->payload, call, resources);
   for (Py_ssize_t i = 0; is_made && i < PyTuple_GET_SIZE(self->waits); i++) {
     PyObject *wait = PyTuple_GET_ITEM(self->waits, i);
     if (Py_TYPE(wait) != engine.Timepoint) return false; /* a submission's semaphore is made when it is needed */
@@ -116,9 +102,9 @@ static bool make(struct place *place, const struct issue *self, const struct nat
 }
 
 static void drop(struct place *place) {
-  Py_XDECREF(place->function);
-  Py_XDECREF(place->arguments);
-  Py_XDECREF(place->resources);
+  Py_XDECREF(place->payload.function);
+  Py_XDECREF(place->payload.arguments);
+  Py_XDECREF(place->payload.resources);
   for (int i = 0; i < MOST_WAITS; i++) {
     Py_XDECREF(place->registers[i]);
     Py_XDECREF(place->buckets[i]);
@@ -177,11 +163,11 @@ static bool join(struct issue *self, struct place *place) {
     if (is_held) unresolved |= 1LL << i;
   }
   if (!unresolved && !is_behind(queue)) return false;
-  put(operation, Operation__function, Py_NewRef(place->function));
-  put(operation, Operation__arguments, Py_NewRef(place->arguments));
+  put(operation, Operation__function, Py_NewRef(place->payload.function));
+  put(operation, Operation__arguments, Py_NewRef(place->payload.arguments));
   put(operation, Operation__waits, Py_NewRef(self->waits));
   put(operation, Operation__unresolved, PyLong_FromLongLong(unresolved));
-  PyObject *old = swap(operation, Operation__resources, Py_NewRef(place->resources));
+  PyObject *old = swap(operation, Operation__resources, Py_NewRef(place->payload.resources));
   Py_DECREF(old); /* the caller has it, too */
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(self->waits); i++)
     if (unresolved >> i & 1) register_for(operation, PyTuple_GET_ITEM(self->waits, i), place, i);

@@ -24,9 +24,9 @@ static PyObject *instance_of(PyObject *pool, PyObject *stream) {
 enum { MOST_INSTANCES = 4 }; /* of a stream */
 
 /* Choose among a stream's instances for bindings: one that holds them, else one that Python has bound
- * last, else the one that was used longest ago. NULL if these bindings take turns with others: then
- * the Python engine is told to make one more, so that none of them has to be updated. */
-static PyObject *choose(PyObject *pool, PyObject *stream, const struct binding *bindings) {
+ * last, else the one that was used longest ago. NULL if these bindings take turns with others: then one is `asking`
+ * the Python engine to make one more, so that none of them has to be updated. */
+static PyObject *choose(PyObject *pool, PyObject *stream, const struct binding *bindings, PyObject **asking) {
   PyObject *instances = get(pool, InstancePool__instances), *oldest = NULL, *unknown = NULL;
   long long used = 0;
   int count = 0;
@@ -47,8 +47,12 @@ static PyObject *choose(PyObject *pool, PyObject *stream, const struct binding *
   }
   if (unknown || !oldest) return unknown;
   if (!comes_again || count >= MOST_INSTANCES) return oldest;
-  put(oldest, Instance_again, Py_NewRef(Py_True));
+  *asking = oldest;
   return NULL;
+}
+
+static void ask_for_more(PyObject *asking) {
+  if (asking) put(asking, Instance_again, Py_NewRef(Py_True));
 }
 
 /* Return what a weak reference refers to, a new reference; NULL if that is gone. */
@@ -68,13 +72,17 @@ static struct {
   PyObject *lease, *reference;
 } spare;
 
+static PyObject *new_lease(void) {
+  PyObject *lease = engine.Lease->tp_alloc(engine.Lease, 0);
+  if (lease) set(lease, Lease_instance, Py_None);
+  return lease;
+}
+
 /* Make sure that there is a spare lease. */
 static bool have_spare(void) {
   if (spare.lease) return true;
-  PyObject *lease = engine.Lease->tp_alloc(engine.Lease, 0);
-  PyObject *reference = lease ? PyWeakref_NewRef(lease, NULL) : NULL;
+  PyObject *lease = new_lease(), *reference = lease ? PyWeakref_NewRef(lease, NULL) : NULL;
   if (reference && !spare.lease) { /* else the collector has run code that came here */
-    *slot_of(lease, Lease_instance) = Py_NewRef(Py_None);
     spare.lease = Py_NewRef(lease);
     spare.reference = Py_NewRef(reference);
   }
@@ -113,140 +121,187 @@ static PyObject *make_resources(const struct execution *self, Py_ssize_t first) 
   return resources;
 }
 
+static bool is_rebinder(PyObject *object) { return object && Py_TYPE(object) == &rebinder_type; }
+
 /* Check the bindings by a rebinder of the recording's. */
 static bool check(const struct execution *self, PyObject *rebinder, PyObject *resources, Py_ssize_t first,
                   struct binding *found) {
-  if (!rebinder || Py_TYPE(rebinder) != &rebinder_type) return false;
+  if (!is_rebinder(rebinder)) return false;
   PyObject **used = ((PyTupleObject *)resources)->ob_item + first;
   return read_bindings(rebinder, self->device, self->bindings, PyTuple_GET_SIZE(resources) - first, found, used,
                        self->order->uses);
 }
 
-/* Submit a launch with bindings, of an instance if there is one. */
-static enum answer submit_rebound(const struct execution *self, PyObject *rebinder, PyObject *instance,
-                                  PyObject *resources, const struct binding *found, PyObject **result) {
-  struct native_call call = {.kind = CALL_REBOUND, .playback = self->playback, .bindings = self->bindings};
-  call.rebound.rebinder = Py_NewRef(rebinder);
-  call.rebound.instance = instance;
-  call.rebound.bindings = found;
-  enum answer answer = submit(self->queue, names_of.execute, &call, resources, self->order, result);
-  Py_DECREF(rebinder);
-  return answer;
+/* The resources of an execution: LEASE is only a graph's. */
+enum { PLAYBACK, LEASE };
+
+static void read_graph(PyObject *instance, struct native_call *call) {
+  call->kind = CALL_GRAPH;
+  call->graph.instance = instance;
+  if (instance)
+    call->graph.handle = (void *)(uintptr_t)PyLong_AsUnsignedLongLong(get(get(instance, Instance_graph), Handle_handle));
 }
 
 /* Launch a graph: the lease stands among the operation's resources. */
 static enum answer launch(const struct execution *self, PyObject *pool, PyObject **result) {
-  enum { PLAYBACK, LEASE, FIRST };
+  enum { FIRST = LEASE + 1 };
   PyObject *resources = make_resources(self, FIRST);
-  PyObject *stream = get(self->queue, StreamQueue__stream), *instance = NULL;
+  PyObject *stream = get(self->queue, StreamQueue__stream), *instance = NULL, *asking = NULL;
   struct binding found[MOST_SLOTS];
   if (resources && have_spare()) instance = instance_of(pool, stream);
   if (instance && self->bindings) {
     bool is_plain = check(self, get(instance, Instance_rebinder), resources, FIRST, found);
-    instance = is_plain ? choose(pool, stream, found) : NULL;
+    instance = is_plain ? choose(pool, stream, found, &asking) : NULL;
   } else if (instance && PyTuple_GET_SIZE(get(get(instance, Instance_replica), Replica_table))) {
     instance = NULL; /* its slots want bindings */
   }
   enum answer answer = NOT_MINE;
-  if (instance) {
+  PyObject *known = Py_XNewRef(instance ? instance : asking); /* without an instance it may stand in line */
+  if (known) {
+    struct native_call call = {.playback = self->playback};
     PyTuple_SET_ITEM(resources, PLAYBACK, Py_NewRef(self->playback));
-    PyTuple_SET_ITEM(resources, LEASE, lease_of(instance));
+    PyTuple_SET_ITEM(resources, LEASE, lease_of(known));
+    read_graph(instance, &call);
     if (self->bindings) {
-      answer = submit_rebound(self, get(instance, Instance_rebinder), instance, resources, found, result);
-    } else {
-      struct native_call call = {.kind = CALL_GRAPH, .playback = self->playback};
-      call.graph = (void *)(uintptr_t)PyLong_AsUnsignedLongLong(get(get(instance, Instance_graph), Handle_handle));
-      answer = submit(self->queue, names_of.execute, &call, resources, self->order, result);
+      call.bindings = found;
+      call.rebinder = Py_NewRef(get(known, Instance_rebinder));
     }
+    answer = submit(self->queue, names_of.execute, &call, resources, self->order, result);
+    Py_XDECREF(call.rebinder);
   }
-  if (answer == NOT_MINE) PyErr_Clear();
+  if (answer == NOT_MINE) {
+    ask_for_more(asking);
+    PyErr_Clear();
+  }
+  Py_XDECREF(known);
   Py_XDECREF(resources);
   return answer;
 }
 
-/* Launch a recording of one launch that uses slots. */
-static enum answer launch_one(const struct execution *self, PyObject *rebinder, PyObject **result) {
-  enum { PLAYBACK, FIRST };
-  struct binding found[MOST_SLOTS];
-  PyObject *resources = make_resources(self, FIRST);
-  enum answer answer = NOT_MINE;
-  if (resources) {
-    PyTuple_SET_ITEM(resources, PLAYBACK, Py_NewRef(self->playback));
-    if (check(self, rebinder, resources, FIRST, found))
-      answer = submit_rebound(self, rebinder, NULL, resources, found, result);
-  }
-  if (answer == NOT_MINE) PyErr_Clear();
-  Py_XDECREF(resources);
-  return answer;
-}
-
-/* A recording's launches and fills. One is what most replayed recordings have, and takes no array. */
-static bool prepare_nodes(struct run *self, PyObject *playback, PyObject *nodes) {
-  self->nodes = Py_NewRef(nodes);
-  self->count = PyList_GET_SIZE(nodes);
+/* Take the calls of a recording on a stream, with what stands for its slots. One needs nothing to go on with. */
+static bool prepare_calls(struct run *self, PyObject *playback, PyObject *rebinder) {
+  struct native_call call;
+  read_calls(rebinder, &call);
+  self->rebinder = Py_NewRef(rebinder);
+  self->count = call.nodes.count;
   if (self->count == 1) return true;
-  self->rest = PyTuple_Pack(2, playback, engine.zero);
-  self->all = PyMem_Malloc((size_t)self->count * sizeof *self->all);
-  return self->rest && self->all;
+  if (slots_of(rebinder) && !self->table && !(self->table = table_of(rebinder, self->found))) return false;
+  return (self->rest = PyTuple_Pack(3, playback, engine.zero, self->table ? self->table : Py_None));
 }
 
-static bool read_nodes(struct run *self, struct native_call *call) {
-  if (self->count == 1) return read_node(PyList_GET_ITEM(self->nodes, 0), call);
-  for (Py_ssize_t i = 0; i < self->count; i++)
-    if (!read_node(PyList_GET_ITEM(self->nodes, i), &self->all[i])) return false;
-  call->kind = CALL_NODES;
-  call->nodes.all = self->all;
-  call->nodes.count = self->count;
+static void read_all(struct run *self, struct native_call *call) {
+  read_calls(self->rebinder, call);
   call->nodes.made = &self->made;
   call->nodes.rest = self->rest;
-  return true;
+  if (!slots_of(self->rebinder)) return;
+  call->rebinder = self->rebinder;
+  call->bindings = self->found;
 }
 
+static void begin_run(struct run *self) { memset(self, 0, offsetof(struct run, found)); }
+
 void drop_run(struct run *self) {
-  Py_XDECREF(self->nodes);
+  Py_XDECREF(self->rebinder);
   Py_XDECREF(self->rest);
   Py_XDECREF(self->pool);
   Py_XDECREF(self->lease);
   Py_XDECREF(self->reference);
-  PyMem_Free(self->all);
+  Py_XDECREF(self->table);
 }
 
-static enum answer launch_nodes(const struct execution *self, PyObject *nodes, PyObject **result) {
-  struct run run = {NULL};
+/* Make the calls of a recording on the stream. */
+static enum answer replay_all(const struct execution *self, PyObject *rebinder, PyObject **result) {
+  enum { FIRST = PLAYBACK + 1 };
+  struct run run;
   struct native_call call = {.playback = self->playback};
+  begin_run(&run);
+  PyObject *resources = self->bindings ? make_resources(self, FIRST) : Py_NewRef(self->playback);
   enum answer answer = NOT_MINE;
-  if (prepare_nodes(&run, self->playback, nodes) && read_nodes(&run, &call))
-    answer = submit(self->queue, names_of.execute, &call, self->playback, self->order, result);
+  if (resources && self->bindings) PyTuple_SET_ITEM(resources, PLAYBACK, Py_NewRef(self->playback));
+  bool is_fine = self->bindings ? resources && check(self, rebinder, resources, FIRST, run.found) : !slots_of(rebinder);
+  if (resources && is_fine && prepare_calls(&run, self->playback, rebinder)) {
+    read_all(&run, &call);
+    answer = submit(self->queue, names_of.execute, &call, resources, self->order, result);
+  }
   if (answer == NOT_MINE) PyErr_Clear();
+  Py_XDECREF(resources);
   drop_run(&run);
   return answer;
 }
 
+/* As `StreamReplay` makes one. */
+static PyObject *new_replay(PyObject *playback, PyObject *table, Py_ssize_t count) {
+  PyObject *left = PyLong_FromSsize_t(count);
+  PyObject *replay = left ? engine.StreamReplay->tp_alloc(engine.StreamReplay, 0) : NULL;
+  if (replay) {
+    set(replay, StreamReplay_left, left);
+    set(replay, StreamReplay__done, engine.zero);
+    set(replay, StreamReplay_is_starved, Py_False);
+    set(replay, StreamReplay_visits, engine.empty);
+    set(replay, StreamReplay__playback, playback);
+    set(replay, StreamReplay_replica, Py_None);
+    set(replay, StreamReplay_table, table);
+  }
+  Py_XDECREF(left);
+  return replay;
+}
+
+/* As `Playback.payload` does. */
+bool make_payload(const struct native_call *call, PyObject *resources, struct payload *made) {
+  PyObject *none = call->kind == CALL_GRAPH ? engine.empty : Py_None;
+  PyObject *table = call->bindings ? table_of(call->rebinder, call->bindings) : Py_NewRef(none);
+  if (table && call->kind == CALL_GRAPH) {
+    PyObject *lease = new_lease(); /* its instance is chosen when it is issued */
+    if (lease) Py_SETREF(PyTuple_GET_ITEM(resources, LEASE), Py_NewRef(lease));
+    if (lease) made->arguments = PyTuple_Pack(3, get(call->playback, Playback__lowering), table, lease);
+    made->function = PyMethod_New(engine.launch_graph, call->playback);
+    Py_XDECREF(lease);
+  } else if (table) {
+    made->arguments = Py_NewRef(engine.empty);
+    made->function = new_replay(call->playback, table, call->nodes.count);
+  }
+  made->resources = Py_NewRef(resources);
+  Py_XDECREF(table);
+  return made->function && made->arguments;
+}
+
 bool prepare_run(PyObject *operation, struct run *self) {
-  memset(self, 0, sizeof *self);
+  begin_run(self);
   PyObject *function = get(operation, Operation__function), *arguments = get(operation, Operation__arguments);
   if (Py_TYPE(function) == engine.StreamReplay) {
-    PyObject *playback = get(function, StreamReplay__playback), *nodes = get(playback, Playback__plain);
-    if (!PyList_CheckExact(nodes) || PyTuple_GET_SIZE(get(function, StreamReplay_visits))) return true; /* Python's */
-    return prepare_nodes(self, playback, nodes);
+    PyObject *playback = get(function, StreamReplay__playback), *plain = get(playback, Playback__plain);
+    if (!is_rebinder(plain) || PyTuple_GET_SIZE(get(function, StreamReplay_visits))) return true; /* Python's */
+    if (slots_of(plain)) self->table = Py_NewRef(get(function, StreamReplay_table));
+    return prepare_calls(self, playback, plain);
   }
   if (!PyMethod_Check(function) || PyMethod_GET_FUNCTION(function) != engine.launch_graph) return true;
-  enum { LOWERING, TABLE, LEASE };
-  if (PyTuple_GET_ITEM(arguments, TABLE) != engine.empty) return true; /* its slots are bound by Python */
+  enum { LOWERING, TABLE, TO_LEASE };
+  if (PyTuple_GET_ITEM(arguments, TABLE) != engine.empty) self->table = Py_NewRef(PyTuple_GET_ITEM(arguments, TABLE));
   self->pool = Py_NewRef(get(PyMethod_GET_SELF(function), Playback__pool));
-  self->lease = Py_NewRef(PyTuple_GET_ITEM(arguments, LEASE));
+  self->lease = Py_NewRef(PyTuple_GET_ITEM(arguments, TO_LEASE));
   return (self->reference = PyWeakref_NewRef(self->lease, NULL));
 }
 
 bool read_run(PyObject *queue, struct run *self, struct native_call *call) {
-  if (self->nodes) return read_nodes(self, call);
-  PyObject *instance = self->pool ? instance_of(self->pool, get(queue, StreamQueue__stream)) : NULL;
+  if (self->rebinder) {
+    read_all(self, call);
+    return !self->table || read_table(self->rebinder, self->table, self->found);
+  }
+  PyObject *stream = get(queue, StreamQueue__stream), *instance = self->pool ? instance_of(self->pool, stream) : NULL;
   if (!instance || !is_none(self->lease, Lease_instance)) return false; /* a lease may free the last one that it holds */
+  if (self->table) {
+    PyObject *asking = NULL;
+    bool is_plain = read_table(get(instance, Instance_rebinder), self->table, self->found);
+    instance = is_plain ? choose(self->pool, stream, self->found, &asking) : NULL;
+    ask_for_more(asking);
+    if (!instance) return false;
+    call->bindings = self->found;
+    call->rebinder = get(instance, Instance_rebinder);
+  }
   /* As InstancePool.take: the operation's own lease holds it, the newest of its stream, which ends last. */
   put(self->lease, Lease_instance, Py_NewRef(instance));
   put(instance, Instance_lease, Py_NewRef(self->reference));
-  call->kind = CALL_GRAPH;
-  call->graph = (void *)(uintptr_t)PyLong_AsUnsignedLongLong(get(get(instance, Instance_graph), Handle_handle));
+  read_graph(instance, call);
   return true;
 }
 
@@ -262,16 +317,15 @@ enum answer execute(PyObject *queue, PyObject *commands, PyObject *given, const 
   if (PyObject_Length(get(device, DeviceCore__access))) return NOT_MINE; /* as in `dispatch` */
   PyObject *playback = get(commands, CommandBuffer__playback), *only = get(commands, CommandBuffer__only);
   if (playback == Py_None || (only != Py_None && only != queue)) return NOT_MINE;
-  PyObject *plain = get(playback, Playback__plain);
+  PyObject *plain = Py_NewRef(get(playback, Playback__plain)); /* two threads may each make a rebinder */
   struct execution self = {queue, device, Py_NewRef(playback), bindings, order};
   enum answer answer = NOT_MINE;
   if (Py_TYPE(plain) == engine.InstancePool) {
     answer = launch(&self, plain, result);
-  } else if (Py_TYPE(plain) == &rebinder_type) {
-    if (bindings) answer = launch_one(&self, plain, result);
-  } else if (!bindings && PyList_CheckExact(plain)) {
-    answer = launch_nodes(&self, plain, result);
+  } else if (is_rebinder(plain)) {
+    answer = replay_all(&self, plain, result);
   }
+  Py_DECREF(plain);
   Py_DECREF(playback);
   return answer;
 }

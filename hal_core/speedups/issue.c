@@ -240,14 +240,9 @@ static int gather(const struct native_call *call, void *stream) {
 int make_call(const struct calls *calls, const struct native_call *call, void *stream) {
   if (call->kind == CALL_NONE) return 0;
   if (call->kind == CALL_ALLOCATE || call->kind == CALL_FREE) return change_pool(calls, call, stream);
-  if (call->kind == CALL_GRAPH) return calls->launch_graph(call->graph, stream);
+  if (call->kind == CALL_GRAPH) return calls->launch_graph(call->graph.handle, stream);
   if (call->kind == CALL_GATHER) return gather(call, stream);
   if (call->kind == CALL_NODES) return make_calls(calls, call, stream);
-  if (call->kind == CALL_REBOUND) {
-    if (!call->rebound.instance)
-      return launch_rebound(calls, call->rebound.rebinder, call->rebound.bindings, stream);
-    return launch_updated(calls, call->rebound.rebinder, call->rebound.instance, call->rebound.bindings, stream);
-  }
   if (call->kind == CALL_LAUNCH)
     return calls->launch(call->launch.function, call->launch.grid[0], call->launch.grid[1],
                          call->launch.grid[2], call->launch.block[0], call->launch.block[1],
@@ -342,9 +337,10 @@ static bool keeps_much(PyObject *operation) {
  * of work that fails alone. */
 static bool may_put_off(const struct issue *self, const struct native_call *call) {
   if (!self->calls->query_stream) return false;
+  if (call->kind == CALL_NODES && call->nodes.count > 1) return false; /* one event for many launches */
   switch (call->kind) {
     case CALL_NONE: case CALL_ALLOCATE: case CALL_FREE: return true;
-    case CALL_NODES: case CALL_GATHER: return false; /* one event for many launches, or for a call that may block */
+    case CALL_GATHER: return false; /* it may block */
     default: /* others can see its end */
       return !self->is_kept && !PyTuple_GET_SIZE(self->signals) && !keeps_much(self->operation);
   }
@@ -426,10 +422,12 @@ static void enqueue_alone(struct issue *self, struct work *work) {
   }
   put(self->operation, Operation__stream_waits, Py_NewRef(self->held));
   take_baton(self);
+  if (work->call->rebinder) keep_bound(work->call->rebinder, true);
   leave();
   Py_BEGIN_ALLOW_THREADS
   enqueue(work);
   Py_END_ALLOW_THREADS
+  if (work->call->rebinder) keep_bound(work->call->rebinder, false);
   self->has_lock = enter();
 }
 
@@ -537,7 +535,7 @@ enum answer issue(struct issue *self, const struct native_call *call, struct dro
   struct mark mark = {NULL, false};
   bool is_recorded = false;
   if (self->lets_go && !(are_own(self) && settle_all(get(self->context, DeviceContext_queues)))) return NOT_MINE;
-  if (!choose_mark(self, call, &mark)) return NOT_MINE;
+  if ((call->bindings && !bind_anew(self->calls, call)) || !choose_mark(self, call, &mark)) return NOT_MINE;
   PyObject *event = mark.event;
   Py_ssize_t last = PyList_GET_SIZE(pool) - 1;
   if (last < 0 && !event) return NOT_MINE;

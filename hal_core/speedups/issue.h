@@ -66,14 +66,15 @@ enum answer submit_with(PyObject *queue, PyObject *kind, const struct native_cal
                         PyObject *resources, const struct order *order, struct effect *effect,
                         PyObject **result);
 
-/* What the issue of a pending execution takes, made before the lock is taken; empty for another operation, and for one
- * whose slots Python binds. */
+/* What the calls of an execution take, made before the lock is taken; empty for another operation than one that is
+ * pending. */
 struct run {
-  PyObject *nodes;         /* of a recording that is replayed on the stream */
+  PyObject *rebinder;      /* of a recording that is replayed on the stream */
   Py_ssize_t count, made;
-  struct native_call *all;
   PyObject *rest;          /* what `go_on` takes */
   PyObject *pool, *lease, *reference; /* the instances of one that is a graph, and the operation's lease */
+  PyObject *table;         /* of what stands for the slots; NULL: there are none */
+  struct binding found[MOST_SLOTS];
 };
 bool prepare_run(PyObject *operation, struct run *self);
 void drop_run(struct run *self);
@@ -125,6 +126,14 @@ static inline bool is_unmet(PyObject *timepoint) {
 
 /* Return whether an operation is likely to stand in line. No lock held, so this is a guess. */
 bool is_early(const struct issue *self);
+
+/* What the engine issues, and keeps until it has ended. */
+struct payload {
+  PyObject *function, *arguments, *resources;
+};
+
+/* Make that of an execution (executions.c), whose resources get a lease of their own. */
+bool make_payload(const struct native_call *call, PyObject *resources, struct payload *made);
 
 /* Have a fresh operation stand in line. `call` has the engine's function; `effect` has no drops. */
 enum answer stand_in_line(struct issue *self, const struct native_call *call, PyObject *resources,

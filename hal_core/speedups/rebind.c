@@ -25,18 +25,12 @@ struct patch {
   unsigned size, form;
 };
 
-/* A launch that uses slots: a node of a graph, or the whole recording. */
+/* A launch that uses slots: a node of a graph, or one of the calls on a stream. */
 struct launch {
   void *node;
-  char *structure; /* what CallTable.update_launch takes, or a `struct direct` */
-  Py_ssize_t grid; /* where its three numbers stand there */
+  char *structure; /* what CallTable.update_launch takes; NULL on a stream */
+  char *grid;      /* its three numbers, there or in the call */
   bool is_changed;
-};
-
-struct direct { /* known to Python */
-  void *function;
-  unsigned grid[3], block[3];
-  void **parameters;
 };
 
 struct range {
@@ -47,13 +41,14 @@ struct rebinder {
   PyObject_HEAD
   PyObject *kept;    /* what owns the parameters' memory */
   PyObject *unknown; /* a None for each slot: in a replica's table it means that `now` is what counts */
-  bool is_known;
+  bool is_known, is_kept;
   long long used; /* when it launched last, in its own time */
   struct binding *now, *former[MOST_FORMER]; /* what stands for the slots, and what stood for them before */
-  Py_ssize_t slot_count, patch_count, launch_count, range_count; /* range_count < 0: no check */
+  Py_ssize_t slot_count, patch_count, launch_count, call_count, range_count; /* range_count < 0: no check */
   struct slot_rule *slots;
   struct patch *patches;
   struct launch *launches;
+  struct native_call *calls; /* of a recording on a stream, all of them */
   struct range *ranges; /* of memory that is used directly */
 };
 
@@ -64,6 +59,7 @@ static void rebinder_dealloc(PyObject *object) {
   PyMem_Free(self->slots);
   PyMem_Free(self->patches);
   PyMem_Free(self->launches);
+  PyMem_Free(self->calls);
   PyMem_Free(self->ranges);
   PyMem_Free(self->now);
   for (int i = 0; i < MOST_FORMER; i++) PyMem_Free(self->former[i]);
@@ -131,7 +127,21 @@ static bool read_patches(struct rebinder *self, PyObject *given) {
   return true;
 }
 
-/* (node, structure, place of the grid) */
+/* The nodes of a recording on a stream. A grid that is a slot's may be empty now. */
+static bool read_replayed(struct rebinder *self, PyObject *given) {
+  if (given == Py_None) return true;
+  self->call_count = PyList_GET_SIZE(given);
+  if (!(self->calls = room(self->call_count, sizeof *self->calls))) return false;
+  for (Py_ssize_t i = 0; i < self->call_count; i++) {
+    struct native_call *call = &self->calls[i];
+    if (read_node(PyList_GET_ITEM(given, i), call) || call->kind == CALL_LAUNCH) continue;
+    PyErr_SetString(PyExc_ValueError, "a node has no call");
+    return false;
+  }
+  return true;
+}
+
+/* (node or index of the call, structure, place of the grid) */
 static bool read_launches(struct rebinder *self, PyObject *given) {
   self->launch_count = PyTuple_GET_SIZE(given);
   if (!(self->launches = room(self->launch_count, sizeof *self->launches))) return false;
@@ -139,15 +149,21 @@ static bool read_launches(struct rebinder *self, PyObject *given) {
     struct launch *launch = &self->launches[i];
     unsigned long long node;
     const char *structure;
-    Py_ssize_t size;
-    if (!PyArg_ParseTuple(PyTuple_GET_ITEM(given, i), "Ky#n", &node, &structure, &size, &launch->grid)) return false;
-    if (launch->grid < 0 || launch->grid > size - (Py_ssize_t)(3 * sizeof(unsigned))) {
-      PyErr_SetString(PyExc_ValueError, "a grid is outside of its structure");
+    Py_ssize_t size, grid;
+    if (!PyArg_ParseTuple(PyTuple_GET_ITEM(given, i), "Ky#n", &node, &structure, &size, &grid)) return false;
+    bool is_inside = grid >= 0 && grid <= size - (Py_ssize_t)(3 * sizeof(unsigned));
+    if (self->calls ? node >= (unsigned long long)self->call_count : !is_inside) {
+      PyErr_SetString(PyExc_ValueError, "a grid is outside of its structure, or there is no such call");
       return false;
+    }
+    if (self->calls) {
+      launch->grid = (char *)self->calls[node].launch.grid;
+      continue;
     }
     launch->node = (void *)(uintptr_t)node;
     if (!(launch->structure = room(size, 1))) return false;
     memcpy(launch->structure, structure, (size_t)size);
+    launch->grid = launch->structure + grid;
   }
   return true;
 }
@@ -165,18 +181,18 @@ static bool read_ranges(struct rebinder *self, PyObject *given) {
   return true;
 }
 
-/* Rebinder(slots, launches, patches, ranges or None, kept) */
+/* Rebinder(slots, nodes on a stream or None, launches, patches, ranges or None, kept) */
 static PyObject *rebinder_new(PyTypeObject *type, PyObject *args, PyObject *keywords) {
-  PyObject *slots, *launches, *patches, *ranges, *kept;
+  PyObject *slots, *nodes, *launches, *patches, *ranges, *kept;
   if (has_keywords(type, keywords)) return NULL;
-  if (!PyArg_ParseTuple(args, "O!O!O!OO", &PyTuple_Type, &slots, &PyTuple_Type, &launches, &PyTuple_Type, &patches,
-                        &ranges, &kept))
+  if (!PyArg_ParseTuple(args, "O!OO!O!OO", &PyTuple_Type, &slots, &nodes, &PyTuple_Type, &launches, &PyTuple_Type,
+                        &patches, &ranges, &kept))
     return NULL;
   struct rebinder *self = (struct rebinder *)type->tp_alloc(type, 0);
   if (!self) return NULL;
   self->kept = Py_NewRef(kept);
-  if (!read_slots(self, slots) || !read_launches(self, launches) || !read_patches(self, patches) ||
-      !read_ranges(self, ranges))
+  if (!read_slots(self, slots) || !read_replayed(self, nodes) || !read_launches(self, launches) ||
+      !read_patches(self, patches) || !read_ranges(self, ranges))
     Py_CLEAR(self);
   return (PyObject *)self;
 }
@@ -185,7 +201,7 @@ PyTypeObject rebinder_type = {
     PyVarObject_HEAD_INIT(NULL, 0).tp_name = "hal._speedups.Rebinder",
     .tp_basicsize = sizeof(struct rebinder),
     .tp_flags = Py_TPFLAGS_DEFAULT,
-    .tp_doc = PyDoc_STR("The launches of a recording that use slots, and what stands for these now."),
+    .tp_doc = PyDoc_STR("The calls of a recording, and what stands for its slots now."),
     .tp_new = rebinder_new,
     .tp_dealloc = rebinder_dealloc,
 };
@@ -247,13 +263,62 @@ bool read_bindings(PyObject *rebinder, PyObject *device, PyObject *bindings, Py_
   return self->range_count < 0 || are_apart(self, bound, buffers);
 }
 
+/* An entry of the engine's table: an address, a grid, or the bytes of a scalar in each of its forms. */
+static PyObject *entry_of_table(const struct slot_rule *rule, const uint64_t *values) {
+  if (rule->codes[0] == BUFFER) return PyLong_FromUnsignedLongLong(values[0]);
+  if (rule->codes[0] == GRID)
+    return Py_BuildValue("(KKK)", (unsigned long long)values[0], (unsigned long long)values[1],
+                         (unsigned long long)values[2]);
+  char bytes[MOST_FORMS * sizeof *values];
+  Py_ssize_t size = 0;
+  for (const char *code = rule->codes; *code; code++) {
+    memcpy(bytes + size, values++, size_of(*code));
+    size += size_of(*code);
+  }
+  return PyBytes_FromStringAndSize(bytes, size);
+}
+
+PyObject *table_of(PyObject *rebinder, const struct binding *bindings) {
+  const struct rebinder *self = (struct rebinder *)rebinder;
+  PyObject *table = PyTuple_New(self->slot_count);
+  for (Py_ssize_t i = 0; table && i < self->slot_count; i++) {
+    PyObject *entry = entry_of_table(&self->slots[i], bindings[i].values);
+    if (entry) PyTuple_SET_ITEM(table, i, entry);
+    if (!entry) Py_CLEAR(table);
+  }
+  return table;
+}
+
+static bool read_entry(const struct slot_rule *rule, PyObject *entry, uint64_t *values) {
+  if (rule->codes[0] == BUFFER) {
+    values[0] = PyLong_AsUnsignedLongLong(entry);
+  } else if (rule->codes[0] == GRID) {
+    for (int i = 0; i < 3; i++)
+      if (!(values[i] = PyLong_AsUnsignedLongLong(PyTuple_GET_ITEM(entry, i)))) return false; /* it launches nothing */
+  } else {
+    const char *bytes = PyBytes_AS_STRING(entry);
+    for (const char *code = rule->codes; *code; bytes += size_of(*code++)) memcpy(values++, bytes, size_of(*code));
+  }
+  return true;
+}
+
+bool read_table(PyObject *rebinder, PyObject *table, struct binding *found) {
+  if (Py_TYPE(rebinder) != &rebinder_type || !PyTuple_CheckExact(table)) return false; /* some have no address yet */
+  const struct rebinder *self = (struct rebinder *)rebinder;
+  for (Py_ssize_t i = 0; i < self->slot_count; i++) {
+    found[i] = (struct binding){{0}};
+    if (!read_entry(&self->slots[i], PyTuple_GET_ITEM(table, i), found[i].values)) return false;
+  }
+  return true;
+}
+
 static void write_patch(struct rebinder *self, const struct patch *patch, const struct binding *binding) {
   struct launch *launch = &self->launches[patch->launch];
   launch->is_changed = true;
   if (!patch->place) {
     unsigned grid[3];
     for (int i = 0; i < 3; i++) grid[i] = (unsigned)binding->values[i];
-    memcpy(launch->structure + launch->grid, grid, sizeof grid);
+    memcpy(launch->grid, grid, sizeof grid);
     return;
   }
   uint64_t value = binding->values[patch->form] + patch->add;
@@ -271,14 +336,16 @@ static void write_all(struct rebinder *self, const struct binding *bindings) {
   self->is_known = true;
 }
 
-int launch_rebound(const struct calls *calls, PyObject *rebinder, const struct binding *bindings, void *stream) {
-  struct rebinder *self = (struct rebinder *)rebinder;
-  write_all(self, bindings);
-  struct direct direct;
-  memcpy(&direct, self->launches[0].structure, sizeof direct);
-  return calls->launch(direct.function, direct.grid[0], direct.grid[1], direct.grid[2], direct.block[0],
-                       direct.block[1], direct.block[2], 0, stream, direct.parameters, NULL);
+Py_ssize_t slots_of(PyObject *rebinder) { return ((struct rebinder *)rebinder)->slot_count; }
+
+void read_calls(PyObject *rebinder, struct native_call *call) {
+  const struct rebinder *self = (struct rebinder *)rebinder;
+  call->kind = CALL_NODES;
+  call->nodes.all = self->calls;
+  call->nodes.count = self->call_count;
 }
+
+void keep_bound(PyObject *rebinder, bool is_kept) { ((struct rebinder *)rebinder)->is_kept = is_kept; }
 
 static bool are_same(const struct rebinder *self, const struct binding *one, const struct binding *other) {
   return !memcmp(one, other, (size_t)self->slot_count * sizeof *one);
@@ -312,27 +379,31 @@ static void keep_now(struct rebinder *self) {
   memcpy(oldest, self->now, (size_t)self->slot_count * sizeof *oldest);
 }
 
-int launch_updated(const struct calls *calls, PyObject *rebinder, PyObject *instance, const struct binding *bindings,
-                   void *stream) {
-  struct rebinder *self = (struct rebinder *)rebinder;
-  if (get(instance, Instance_rebinder) != rebinder || is_true(instance, Instance_broken)) return -1;
-  void *graph = (void *)(uintptr_t)PyLong_AsUnsignedLongLong(get(get(instance, Instance_graph), Handle_handle));
-  PyObject *replica = get(instance, Instance_replica);
-  static long long launches;
-  self->used = ++launches;
-  self->is_known = knows(self, instance);
-  if (self->is_known && !are_same(self, self->now, bindings)) keep_now(self);
-  write_all(self, bindings);
-  put(replica, Replica_table, Py_NewRef(self->unknown)); /* Python's engine is to write all of it anew */
+/* Update the nodes of a graph that have changed. */
+static bool update(struct rebinder *self, const struct calls *calls, void *graph) {
   for (Py_ssize_t i = 0; i < self->launch_count; i++) {
     struct launch *launch = &self->launches[i];
     if (!launch->is_changed) continue;
-    int status = calls->update_launch(graph, launch->node, launch->structure);
-    if (status) {
-      self->is_known = false;
-      return status;
-    }
+    if (calls->update_launch(graph, launch->node, launch->structure)) return self->is_known = false;
     launch->is_changed = false;
   }
-  return calls->launch_graph(graph, stream);
+  return true;
+}
+
+bool bind_anew(const struct calls *calls, const struct native_call *call) {
+  struct rebinder *self = (struct rebinder *)call->rebinder;
+  PyObject *instance = call->graph.instance;
+  if (call->kind == CALL_NODES) {
+    if (!self->is_kept) write_all(self, call->bindings);
+    return !self->is_kept;
+  }
+  if (!instance || get(instance, Instance_rebinder) != call->rebinder || is_true(instance, Instance_broken)) return false;
+  static long long launches;
+  self->used = ++launches;
+  self->is_known = knows(self, instance);
+  if (self->is_known && !are_same(self, self->now, call->bindings)) keep_now(self);
+  write_all(self, call->bindings);
+  /* Python's engine is to write all of it anew */
+  put(get(instance, Instance_replica), Replica_table, Py_NewRef(self->unknown));
+  return update(self, calls, call->graph.handle);
 }

@@ -37,8 +37,8 @@
   OF(C, S, Event, count, due, handle)                                                               \
   OF(C, S, EventPool, _free)                                                                        \
   OF(C, S, CommandBuffer, _device, _failed, _only, _playback, _runs)                                \
-  OF(C, S, Playback, _plain, _pool)                                                                 \
-  OF(C, S, StreamReplay, _playback, visits)                                                         \
+  OF(C, S, Playback, _lowering, _plain, _pool)                                                                 \
+  OF(C, S, StreamReplay, _done, is_starved, left, _playback, replica, table, visits)                 \
   OF(C, S, Instance, again, broken, graph, lease, rebinder, replica, stream)                        \
   OF(C, S, InstancePool, _instances, _lock)                                                         \
   OF(C, S, Replica, table)                                                                          \

@@ -308,12 +308,13 @@ enum { MOST_WORDS = 8 };
 /* A native call that an operation consists of. */
 struct native_call {
   enum {
-    CALL_FILL, CALL_COPY, CALL_LAUNCH, CALL_GRAPH, CALL_REBOUND, CALL_NODES, CALL_ALLOCATE, CALL_FREE,
-    CALL_GATHER, CALL_NONE,
+    CALL_FILL, CALL_COPY, CALL_LAUNCH, CALL_GRAPH, CALL_NODES, CALL_ALLOCATE, CALL_FREE, CALL_GATHER, CALL_NONE,
   } kind;
-  /* For what may stand in line, borrowed: the engine's function, or the recording, which makes it of what stands for
-   * its slots. Else NULL. */
-  PyObject *function, *playback, *bindings;
+  /* For what may stand in line, borrowed: the engine's function, or the recording. Else NULL. */
+  PyObject *function, *playback;
+  /* What stands for a recording's slots, and the object that writes it into the launches; or NULL. */
+  const struct binding *bindings;
+  PyObject *rebinder;
   union {
     struct {
       uintptr_t address;
@@ -330,21 +331,20 @@ struct native_call {
       void **parameters;
       Py_ssize_t count; /* of parameters that stand on the caller's stack, of 8 bytes each */
     } launch;
-    void *graph;
+    struct {
+      void *handle;
+      PyObject *instance;
+    } graph;
     struct {
       const struct native_call *all;
       Py_ssize_t count, *made;
-      PyObject *rest; /* what `go_on` takes: (playback, how many are made), which is set if it is needed */
+      PyObject *rest; /* what `go_on` takes: (playback, how many are made, table), set if it is needed; NULL for one */
     } nodes;
     struct {
       size_t size;
       PyObject **address; /* set to a new reference */
     } allocate;
     uintptr_t free;
-    struct {
-      PyObject *rebinder, *instance; /* of a graph, or NULL */
-      const struct binding *bindings;
-    } rebound;
     struct { /* of a group of ranks */
       int (*function)(uintptr_t, uintptr_t, uintptr_t, uintptr_t, uintptr_t, uintptr_t, uintptr_t, uintptr_t);
       uintptr_t words[MOST_WORDS]; /* more than it takes are ignored, as C's calling conventions have it */
@@ -402,11 +402,21 @@ struct held {
 };
 struct held what_is_held(PyObject *instance, const struct binding *bindings);
 
-/* Write bindings into a launch, or into the nodes of a graph, and launch it. Returns the status of the
- * first call that failed, or -1; the Python engine writes all of them anew then. */
-int launch_rebound(const struct calls *calls, PyObject *rebinder, const struct binding *bindings, void *stream);
-int launch_updated(const struct calls *calls, PyObject *rebinder, PyObject *instance,
-                   const struct binding *bindings, void *stream);
+/* Return the engine's table of bindings, a new reference; and read one: false if it is not the plain case. */
+PyObject *table_of(PyObject *rebinder, const struct binding *bindings);
+bool read_table(PyObject *rebinder, PyObject *table, struct binding *found);
+
+/* How many slots a recording has; and read its calls, if it is run on a stream. */
+Py_ssize_t slots_of(PyObject *rebinder);
+void read_calls(PyObject *rebinder, struct native_call *call);
+
+/* Write an execution's bindings into the calls of its recording, or into the nodes of its graph. False if one cannot be
+ * written, or if they may not be touched now: the Python engine writes all of them elsewhere, or anew. */
+bool bind_anew(const struct calls *calls, const struct native_call *call);
+
+/* Have nobody write into the calls of a recording while these are made without the interpreter lock. A graph's
+ * instance is the stream's alone. */
+void keep_bound(PyObject *rebinder, bool is_kept);
 
 /* ---- retire.c ---- */
 

@@ -44,7 +44,7 @@ static bool prepare(struct issue *self, PyObject *kind, PyObject *resources, con
  * after would miss this one, whose uses are noted behind the call. */
 static bool may_let_go(const struct native_call *call, const struct order *order, const struct effect *effect) {
   if (effect->lock || order->uses) return false;
-  return call->kind != CALL_REBOUND && call->kind != CALL_ALLOCATE && call->kind != CALL_FREE;
+  return call->kind != CALL_ALLOCATE && call->kind != CALL_FREE;
 }
 
 /* Retire now and then, as the Python engine does, so that memory comes back. */

@@ -37,9 +37,9 @@ class World:
                 self.queue.execute(commands, bindings=(*self.buffers[:2], 0, 1)).wait()
         self.wanted = [each.numpy() for each in self.buffers]
 
-    def record(self, count, **options):
+    def record(self, count, mode=None, **options):
         add, fold = self.kernels
-        mode = "stream" if count == 1 else "graph"
+        mode = mode or ("stream" if count == 1 else "graph")
         with self.device.record(slots=SLOTS, command_buffer=mode, **options) as commands:
             x, y, number, grid = commands.slots
             for index in range(count):

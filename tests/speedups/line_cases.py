@@ -57,8 +57,6 @@ def case_recordings_stand_in_line_and_are_issued_in_c_q1(device):
     """Those of one command and of many, replayed or as a graph; with bindings, which Python checks
     when they are submitted, and binds when they are issued."""
     buffer, other, queue = warm(device), warm(device), device.queue
-    checks = {"Playback.payload", "Playback._payload", "Lease.__init__"}
-    checks |= {"StreamReplay.__init__", "Replay.__init__"}
     for mode in ("stream", "graph"):
         for count in (1, 3):
             with device.record(command_buffer=mode, hazards="auto") as commands:
@@ -67,10 +65,9 @@ def case_recordings_stand_in_line_and_are_issued_in_c_q1(device):
             queue.execute(commands).wait()
             queue.fill(buffer, 0).wait()
             go, done = hal.create_semaphore(), hal.create_semaphore()
-            with Calls() as calls:
+            with OnlyC():
                 for value in range(1, 41):
                     last = queue.execute(commands, wait=(go.at(1),), signal=(done.at(value),))
-            assert set(calls.names) <= checks, calls.names
             assert last.state == "pending"
             with OnlyC():
                 go.signal(1)

@@ -39,6 +39,7 @@ ANYWHERE = [
     "deep_cases.py",
     "flow_cases.py",
     "line_cases.py",
+    "pending_cases.py",
     "piece_cases.py",
     "recycle_cases.py",
     "transfer_cases.py",

@@ -24,6 +24,7 @@ class Rebinder:
     def __init__(
         self,
         slots: tuple[tuple[str, object, int, int, int], ...],
+        nodes: list[Any] | None,
         launches: tuple[tuple[int, bytes, int], ...],
         patches: tuple[tuple[int, int, int, int, int, int], ...],
         ranges: tuple[tuple[int, int], ...] | None,

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from hal._base.failures import fresh, placed
 from hal._commands.instances import Instance, InstancePool, Lease, Replica, SlotUses
-from hal._commands.rebinding import RebindPlan, plan_of
+from hal._commands.rebinding import RebindPlan, calls_of, plan_of
 from hal._engine.payload import Checked
 from hal._kernels.indirect import run_on_host
 from hal._memory.peers import find_owners
@@ -142,29 +142,27 @@ class Playback:
         self._plan: RebindPlan | None = None  # of a recording whose slots the C extension can bind
         self._plain = self._find_plain()
 
-    def _find_plain(self) -> list[Any] | InstancePool | Rebinder | None:
+    def _find_plain(self) -> InstancePool | Rebinder | None:
         """Return what the C extension needs for an execution; None if only Python can submit it.
 
-        That is the instances of a graph, or the launches and fills of a recording, which needs
-        nothing from its execution but, if it is one launch, plain bindings.
+        That is the instances of a graph; or the launches and fills of a recording on a stream,
+        which needs nothing from its execution but plain bindings. With slots the second execution
+        makes that: most recordings on a stream are executed once.
         """
         varies = self.temporaries() or self._host_copies or self._direct
         if varies or self.is_host or self.owners or not self._functions:
             return None
         nodes, slots = self._template.nodes, self._uses.count
-        if slots:
+        if self._lowering is None:
+            can = all(isinstance(each, _PLAIN) for each in nodes)
+        else:
+            calls = self.device._context.calls
+            can = calls is not None and bool(calls.update_launch)
+        if slots and can:
             self._plan = plan_of(self._rules, self._uses, nodes)
         if self._lowering is not None:
-            calls = self.device._context.calls
-            if calls is None or not calls.update_launch:
-                self._plan = None
             return self._pool if not slots or self._plan is not None else None
-        if not slots:
-            return nodes if all(isinstance(each, _PLAIN) for each in nodes) else None
-        is_one = len(nodes) == 1 and isinstance(nodes[0], LaunchNode)
-        if self._plan is None or not is_one or nodes[0].shared_memory:
-            return None
-        return self._plan.of_launch(self._template.copy())
+        return calls_of(self._template) if can and not slots else None
 
     def temporaries(self) -> tuple[int, ...]:
         """Return the bytes of each block that an execution reserves for its temporaries."""
@@ -242,7 +240,10 @@ class Playback:
         if end == len(functions) and replica is not self._template:
             # The calls have copied the arguments, so another execution may bind it anew. After an
             # error, which may have come in the middle of a call, it is not used again.
-            self._spares.append(replica)
+            if self._plain is None and self._plan is not None:
+                self._plain = self._plan.of_calls(replica)
+            else:
+                self._spares.append(replica)
 
     def _run_on_host(self, table: Table | LateTable, moves: Container[int]) -> None:
         """Run all of it from the host, which reads grids in memory and is idle before `moves`."""
@@ -349,7 +350,7 @@ class Playback:
         return fresh(error)
 
 
-def go_on(stream: int, playback: Playback, start: int) -> None:
-    """Make the calls from `start` on of a recording without slots that C has begun."""
+def go_on(stream: int, playback: Playback, start: int, table: Table | None) -> None:
+    """Make the calls from `start` on of a recording that C has begun, with what its slots are."""
     count = len(playback._functions)
-    playback.replay(StreamReplay(playback, None, count), stream, start, count)
+    playback.replay(StreamReplay(playback, table, count), stream, start, count)

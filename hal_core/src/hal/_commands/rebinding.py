@@ -1,12 +1,11 @@
 """Describe a recording to the C extension, which executes it with new bindings (rules C3, C4).
 
 The extension writes what stands for the slots into the launches that use them: into the nodes of a
-graph instance, or into the only launch of a recording that is none.
+graph instance, or into the calls that it makes on a stream.
 """
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -28,8 +27,6 @@ _MOST_RANGES: Final = 64
 
 _BUFFER: Final = "P"
 _GRID: Final = "G"
-_pack_direct: Final = struct.Struct("=Q3I3IQ").pack  # ``struct direct`` of rebind.c
-_DIRECT_GRID: Final = 8
 
 _SlotEntry = tuple[str, Any, int, int, int]
 _Patch = tuple[int, int, int, int, int, int]
@@ -53,18 +50,22 @@ class RebindPlan:
             native.launch_update(handle, positions[command], nodes[command])
             for command in self._commands
         ]
-        return self._make(launches, instance.replica)
+        return self._make(None, launches, instance.replica)
 
-    def of_launch(self, replica: Replica) -> Rebinder:
-        """Return the object that binds the only launch of a recording; the replica is its own."""
-        function, grid, block, _, parameters = replica.nodes[0]
-        structure = _pack_direct(function, *grid, *block, parameters)
-        return self._make([(0, structure, _DIRECT_GRID)], replica)
+    def of_calls(self, replica: Replica) -> Rebinder:
+        """Return what makes launches and fills on a stream, bound anew; the replica is its own."""
+        launches = [(command, b"", 0) for command in self._commands]
+        return self._make(replica.nodes, launches, replica)
 
-    def _make(self, launches: Sequence[tuple[int, bytes, int]], replica: Replica) -> Rebinder:
+    def _make(
+        self,
+        calls: list[Any] | None,
+        launches: Sequence[tuple[int, bytes, int]],
+        replica: Replica,
+    ) -> Rebinder:
         patches = self._patches(replica)
         found: Rebinder = speedups.module.Rebinder(
-            self._slots, tuple(launches), tuple(patches), self._ranges, replica
+            self._slots, calls, tuple(launches), tuple(patches), self._ranges, replica
         )
         return found
 
@@ -83,6 +84,14 @@ class RebindPlan:
                 found.append((slot, launch[command], address, 0, use.size, form))
             found += [(slot, launch[command], 0, 0, 0, 0) for command in uses.grids[slot]]
         return found
+
+
+def calls_of(replica: Replica) -> Rebinder | None:
+    """Return what makes launches and fills without slots on a stream."""
+    if speedups.module is None:
+        return None
+    found: Rebinder = speedups.module.Rebinder((), replica.nodes, (), (), None, replica)
+    return found
 
 
 def plan_of(rules: SlotRules, uses: SlotUses, nodes: Sequence[Node]) -> RebindPlan | None:
