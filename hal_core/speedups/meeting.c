@@ -270,33 +270,32 @@ static int begin(struct meeting *self, const struct plan *plan, char *source, ch
   return status;
 }
 
-/* Map the regions of the ranks, each so many bytes of a file from an offset on: this rank writes to its own. */
-static bool map_regions(struct meeting *self, PyObject *files, Py_ssize_t length, Py_ssize_t offset) {
-  if (!PyTuple_GET_SIZE(files)) return true;
+/* Map the regions of the ranks: this rank writes to its own. From the start of the files, since a page may be longer
+ * than the offset. */
+static bool map_regions(struct meeting *self, PyObject *files) {
   self->regions = calloc((size_t)self->size, sizeof *self->regions);
   if (!self->regions) return false;
-  self->length = (size_t)length;
   for (int rank = 0; rank < self->size; rank++) {
     int file = (int)PyLong_AsLong(PyTuple_GET_ITEM(files, rank)), may = rank == self->rank ? PROT_READ | PROT_WRITE : PROT_READ;
-    void *region = mmap(NULL, self->length, may, MAP_SHARED, file, offset);
-    if (region == MAP_FAILED) return false;
-    self->regions[rank] = region;
+    char *start = mmap(NULL, self->offset + self->length, may, MAP_SHARED, file, 0);
+    if (start == MAP_FAILED) return false;
+    self->regions[rank] = start + self->offset;
   }
   return true;
 }
 
-/* Meeting(call, functions, (comm, byte, tag), (any, tag), request, rank, size, (files, length, offset)): the functions
+/* Meeting(call, functions, (comm, byte, tag), (any, tag), request, rank, size[, (files, length, offset)]): the functions
  * send, receive, test all, cancel, reduce locally and probe; handles and constants; those of what ranks tell each other;
- * the bytes of a request; the files of the ranks' shared memory, or none. */
+ * the bytes of a request; the files of the ranks' shared memory. */
 static PyObject *meeting_new(PyTypeObject *type, PyObject *args, PyObject *keywords) {
   unsigned long long call, functions[6], comm, byte, tag, told_tag;
   long long any;
   Py_ssize_t request;
   int rank, size;
-  PyObject *files;
-  Py_ssize_t length, offset;
+  PyObject *files = NULL;
+  Py_ssize_t length = 0, offset = 0;
   if (has_keywords(type, keywords)) return NULL;
-  if (!PyArg_ParseTuple(args, "K(KKKKKK)(KKK)(LK)nii(O!nn)", &call, &functions[0], &functions[1], &functions[2],
+  if (!PyArg_ParseTuple(args, "K(KKKKKK)(KKK)(LK)nii|(O!nn)", &call, &functions[0], &functions[1], &functions[2],
                         &functions[3], &functions[4], &functions[5], &comm, &byte, &tag, &any, &told_tag,
                         &request, &rank, &size, &PyTuple_Type, &files, &length, &offset))
     return NULL;
@@ -309,9 +308,11 @@ static PyObject *meeting_new(PyTypeObject *type, PyObject *args, PyObject *keywo
   self->any = (uintptr_t)any, self->told_tag = told_tag;
   self->comm = comm, self->byte = byte, self->tag = tag;
   self->request = (size_t)request, self->rank = rank, self->size = size;
-  if (!map_regions(self, files, length, offset)) {
+  self->offset = (size_t)offset, self->length = (size_t)length;
+  if (files && !map_regions(self, files)) {
+    PyErr_SetFromErrno(PyExc_OSError);
     Py_DECREF(self);
-    return PyErr_SetFromErrno(PyExc_OSError);
+    return NULL;
   }
   size_t ranks = (size_t)size, most = ALL_DATA / ranks, room = ALL_ROOM / ranks;
   self->most = (most < MOST_DATA ? most : MOST_DATA) / LINE * LINE;
@@ -335,7 +336,7 @@ static void meeting_free(PyObject *object) {
     free(plan);
   }
   for (int rank = 0; self->regions && rank < self->size; rank++)
-    if (self->regions[rank]) munmap(self->regions[rank], self->length);
+    if (self->regions[rank]) munmap(self->regions[rank] - self->offset, self->offset + self->length);
   void *const all[] = {self->sent, self->taken, self->requests, self->statuses, self->bytes, self->regions};
   for (int i = 0; i < 6; i++) free(all[i]);
   Py_TYPE(object)->tp_free(object);
@@ -402,15 +403,20 @@ static PyObject *meeting_headers(PyObject *object, PyObject *unused) {
   return found;
 }
 
-/* records(): how many operations this rank has come to, how many all have, and the last headers of this rank. */
+/* records(): how many operations this rank has come to, how many all have, and the last headers of this rank. A stream
+ * may run operations meanwhile: what it may have written over is left out, and so is the place of its next one. */
 static PyObject *meeting_records(PyObject *object, PyObject *unused) {
   struct meeting *self = (struct meeting *)object;
   unsigned long long agreed = atomic_load(&self->agreed), begun = atomic_load(&self->begun);
-  unsigned long long count = begun < RECORDS ? begun : RECORDS;
-  PyObject *found = PyList_New((Py_ssize_t)count);
+  char records[RECORDS][HEADER];
   (void)unused;
+  memcpy(records, self->records, sizeof records);
+  atomic_thread_fence(memory_order_acquire);
+  unsigned long long next = atomic_load(&self->begun) + 1, first = next < RECORDS ? 0 : next - RECORDS;
+  unsigned long long count = first < begun ? begun - first : 0;
+  PyObject *found = PyList_New((Py_ssize_t)count);
   for (unsigned long long i = 0; found && i < count; i++) {
-    PyObject *text = text_of(self->records[(begun - count + i) % RECORDS]);
+    PyObject *text = text_of(records[(begun - count + i) % RECORDS]);
     if (text) PyList_SET_ITEM(found, (Py_ssize_t)i, text);
     else Py_CLEAR(found);
   }

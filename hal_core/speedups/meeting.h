@@ -11,7 +11,7 @@ enum {
   BEFORE = 24, /* bytes of a header in front of the number, and an end */
   AFTER = 52,  /* and behind it */
   HEADER = 96, /* bytes, ended by zeros: both, and the digits */
-  RECORDS = 16, /* headers that are remembered */
+  RECORDS = 32, /* headers that are remembered; those in front may be overwritten while they are read */
 };
 
 typedef int (*library_function)(uintptr_t, uintptr_t, uintptr_t, uintptr_t, uintptr_t, uintptr_t, uintptr_t);
@@ -52,7 +52,7 @@ struct meeting {
   size_t request; /* bytes of a request */
   int rank, size;
   size_t most, room;     /* bytes of data behind a header, and of what may be received from a rank */
-  size_t length;         /* bytes of each rank's region of shared memory; 0 if they share none */
+  size_t offset, length; /* of each rank's region in its file: bytes before it, and its own; 0 if they share none */
   char **regions;
   bool is_shown;         /* an operation to the others, which have not all shown it */
   size_t *bytes;         /* of data behind the header to each rank */

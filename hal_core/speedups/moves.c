@@ -3,6 +3,12 @@
 
 #include <string.h>
 
+/* Elements of a caller's memory, which may begin at any address. */
+#define ANYWHERE __attribute__((aligned(1), may_alias))
+typedef float any_float ANYWHERE;
+typedef double any_double ANYWHERE;
+typedef uint16_t any_short ANYWHERE;
+
 #define REDUCE(type, result)                                          \
   for (size_t i = 0; i < length / sizeof(type); i++) {                \
     type given = ((const type *)data)[i], held = ((type *)target)[i]; \
@@ -16,16 +22,16 @@ static bool reduce(struct meeting *self, const struct plan *plan, const char *da
   bool is_short = plan->item == sizeof(float) || plan->item == sizeof(uint8_t);
   switch (plan->way) {
     case LEAST:
-      if (is_short) REDUCE(float, given < held || given != given ? given : held)
-      else REDUCE(double, given < held || given != given ? given : held)
+      if (is_short) REDUCE(any_float, given < held || given != given ? given : held)
+      else REDUCE(any_double, given < held || given != given ? given : held)
       return true;
     case GREATEST:
-      if (is_short) REDUCE(float, given > held || given != given ? given : held)
-      else REDUCE(double, given > held || given != given ? given : held)
+      if (is_short) REDUCE(any_float, given > held || given != given ? given : held)
+      else REDUCE(any_double, given > held || given != given ? given : held)
       return true;
     case WRAPPED:
       if (is_short) REDUCE(uint8_t, given + held)
-      else REDUCE(uint16_t, given + held)
+      else REDUCE(any_short, given + held)
       return true;
     default: break;
   }
@@ -36,8 +42,8 @@ static bool reduce(struct meeting *self, const struct plan *plan, const char *da
 static void divide(const struct meeting *self, const struct plan *plan, char *target, size_t length) {
   if (plan->way != AVERAGE) return;
   for (size_t i = 0; i < length / (size_t)plan->item; i++) {
-    if (plan->item == sizeof(float)) ((float *)target)[i] /= (float)self->size;
-    if (plan->item == sizeof(double)) ((double *)target)[i] /= (double)self->size;
+    if (plan->item == sizeof(float)) ((any_float *)target)[i] /= (float)self->size;
+    if (plan->item == sizeof(double)) ((any_double *)target)[i] /= (double)self->size;
   }
 }
 

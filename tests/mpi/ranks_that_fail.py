@@ -5,6 +5,7 @@ import ctypes
 import gc
 import json
 import os
+import resource
 import signal
 import sys
 import threading
@@ -275,6 +276,47 @@ def unmade(group):
         world.recv(source=1)  # it has given up, too
     world.send(None, 1 - group.rank)
     return {"text": text, "next": seen(reduce(group))["error"]}
+
+
+def few_files(group):
+    """Rank 1 may open few files, and more each time; return what each new group has."""
+    kind, found, groups = resource.RLIMIT_NOFILE, [], [group, group.split(0)]
+    limits = resource.getrlimit(kind)
+    for more in (*range(9), 50):
+        before = ranks_that_agree.memories()
+        if group.rank == 1:
+            resource.setrlimit(kind, (len(os.listdir("/proc/self/fd")) - 1 + more, limits[1]))
+        try:
+            groups.append(group.split(0, timeout=LIMIT))
+        finally:
+            resource.setrlimit(kind, limits)
+        found.append([ranks_that_agree.memories() - before, seen(reduce(groups[-1]))["error"]])
+    for each in groups[1:]:
+        each.close()
+    return {"found": found}
+
+
+def records(group):
+    """Rank 0 looks at its records while operations run; return those that are others'."""
+    device, meeting, wrong, is_over = group.device, group._native._streams.meeting, set(), []
+    buffers = [device.upload(np.zeros(8, dtype)) for dtype in ("int32", "float32")]
+
+    def look():
+        while not is_over:
+            begun, _, headers = meeting.records()
+            for number, text in enumerate(headers, begun - len(headers) + 1):
+                if not text.startswith(f"all_reduce #{number} of 8 {buffers[number % 2].dtype}"):
+                    wrong.add((number, begun, text))
+
+    looking = threading.Thread(target=look)
+    looking.start()
+    for _ in range(10):
+        for number in range(1, 1001):
+            last = device.queue.all_reduce(buffers[number % 2], group=group)
+        last.wait(LIMIT)
+    is_over.append(True)
+    looking.join()
+    return {"wrong": sorted(wrong)}
 
 
 def idle(group):

@@ -78,6 +78,16 @@ def test_ranks_of_one_host_share_memory_or_none_does_g4(case, memories):
         assert each["memories"] == memories
 
 
+@pytest.mark.parametrize("engine", ["C"], indirect=True)
+def test_a_rank_whose_system_refuses_to_map_memory_has_all_send_messages_g4():
+    """Whichever of its steps the system refuses: the others would wait for it in MPI."""
+    found = fail("few_files", 2)
+    assert found[0]["found"] == found[1]["found"]
+    memories, errors = zip(*found[0]["found"], strict=True)
+    assert set(errors) == {None}
+    assert (memories[0], memories[-1], {*memories}) == (0, 2, {0, 2})
+
+
 def test_reductions_over_mpi_are_numpys_where_mpis_differ_g2():
     """MPI keeps or drops a NaN as the ranks come; Open MPI's small sums do not wrap around."""
     for each in fail("numbers", 2).values():
@@ -219,6 +229,12 @@ def test_a_rank_that_hangs_while_a_group_is_made_is_given_up_over_mpi_g4():
     for rank, each in fail("unmade", 2).items():
         assert f"rank {rank} waited 1 s for the others to make tested/1" in each["text"]
         assert each["next"] is None
+
+
+@pytest.mark.parametrize("engine", ["C"], indirect=True)
+def test_records_are_read_whole_while_operations_run_on_the_stream_g3():
+    """Also where the next operations take the places of the oldest ones."""
+    assert [each["wrong"] for each in fail("records", 2, LIMIT).values()] == [[], []]
 
 
 def test_an_idle_rank_hears_of_a_failure_when_it_asks_over_mpi_g3():

@@ -37,7 +37,6 @@ __all__ = [
     "Join",
     "Launch",
     "Meet",
-    "MeetingPlace",
     "NativeGroup",
     "Participant",
     "Place",
@@ -396,26 +395,13 @@ class Place(NamedTuple):
     """The launcher: ``"torchrun"``, ``"mpi"``, ``"slurm"``, ``"given"``, ``"alone"``."""
 
 
-class MeetingPlace(NamedTuple):
-    """Memory that all ranks of a group map, for a `Meet.meeting` that is made soon."""
+Meet = Callable[..., Any]
+"""Makes a `hal._speedups.Meeting`, which runs a group's operations on streams that are threads.
 
-    regions: Sequence[Any] = ()
-    """That of each rank, and none if they have none in common. They keep the files open."""
-    files: tuple[int, ...] = ()
-    size: int = 0
-    """The bytes of each, from `offset` on in its file."""
-    offset: int = 0
-
-
-class Meet(NamedTuple):
-    """The two functions for groups whose operations run on streams that are threads."""
-
-    meeting: Callable[..., Any]
-    """Make a `hal._speedups.Meeting`."""
-    share: Callable[[Callable[[Any], list[Any]]], MeetingPlace]
-    """Share memory with the other ranks. Its argument returns on each rank what all have given it;
-    it is called twice. On all ranks there is memory of all, or none if they are of several hosts
-    or users."""
+Its first argument returns on each rank what all have given it, and is called twice; the others are
+those of the class, behind its first one. The meetings of all ranks show their data in memory that
+all map or, where one rank has none, in messages: as those of several hosts or users.
+"""
 
 
 class Join(NamedTuple):

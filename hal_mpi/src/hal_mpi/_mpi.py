@@ -23,7 +23,7 @@ from mpi4py import MPI  # noqa: E402 - it reads these two
 from hal.collectives.texts import not_all_came  # noqa: E402
 from hal.errors import BackendUnavailableError, OperationError, RendezvousError  # noqa: E402
 from hal.handlers import own  # noqa: E402
-from hal.native_collectives import Meet, MeetingPlace  # noqa: E402
+from hal.native_collectives import Meet  # noqa: E402
 
 HEADER: Final = 96
 """Bytes of the header of an operation."""
@@ -169,7 +169,8 @@ class Communicator:
         begin = time.monotonic()
         timeout = max(deadline - begin, _MAKING)
         try:
-            made = apart(_make, timeout, parent, ranks, name, meet, begin + timeout)
+            given = parent, ranks, name, meet, begin + timeout
+            made = [each for each in apart(_make, timeout, *given) if each]
         except own(MPI.Exception) as error:
             message = (
                 f"MPI makes no communicator for {name}; it may have 2,000, one for each group: "
@@ -182,7 +183,7 @@ class Communicator:
                 f"rank {parent.Get_rank()} waited {timeout:.3g} s for the others to make {name}, "
                 "to which all had come; see whether a process has ended or hangs"
             )
-        ((self.comm, self.shared),) = made
+        ((self.comm, self.meeting),) = made
         self.rank: int = self.comm.Get_rank()
         self.size: int = self.comm.Get_size()
 
@@ -248,16 +249,6 @@ class Communicator:
         return self.comm.Irecv(array, peer, tag)
 
     # The same for C, which calls MPI's functions by address
-
-    def places(self) -> tuple[object, ...]:
-        """Return the arguments of `hal.native_collectives.Meet.meeting`."""
-        names = ("Isend", "Irecv", "Testall", "Cancel", "Reduce_local", "Iprobe")
-        functions = tuple([_address_of(name) for name in names])
-        constants = self.comm.handle, MPI.BYTE.handle, _MESSAGE
-        telling = MPI.ANY_SOURCE, _TELLING
-        request = MPI._sizeof(MPI.Request)  # noqa: SLF001
-        ranks = self.rank, self.size
-        return (functions, constants, telling, request, *ranks, self.shared[1:])
 
     def how(self, dtype: np.dtype[Any], op: str) -> tuple[int, int]:
         """Return the handles of MPI's type and of its reduction; zeros for data that is moved."""
@@ -349,10 +340,10 @@ def _refuse(name: str, rank: int, missing: Sequence[int], seconds: float) -> NoR
 
 def _make(
     parent: MPI.Intracomm, ranks: Sequence[int], name: str, meet: Meet | None, deadline: float
-) -> tuple[MPI.Intracomm, MeetingPlace]:
-    """Return the communicator of some ranks, all of which make it, and the memory they share.
+) -> tuple[MPI.Intracomm, Any] | None:
+    """Return the communicator of some ranks, all of which make it, and this one's meeting.
 
-    MPI waits for all of them.
+    MPI waits for all of them. None if that took too long.
     """
     whole = parent.Get_group()
     group = whole.Incl(list(ranks))
@@ -362,10 +353,16 @@ def _make(
     finally:
         group.Free()
         whole.Free()
-    # Not once it was given up: the process may end beside it.
-    if meet is None or len(ranks) == 1 or time.monotonic() > deadline:
-        return made, MeetingPlace()
-    return made, meet.share(made.allgather)
+    if meet is None:
+        return made, None
+    if time.monotonic() > deadline:  # it was given up: the process may end beside it
+        return None
+    names = ("Isend", "Irecv", "Testall", "Cancel", "Reduce_local", "Iprobe")
+    functions = tuple([_address_of(name) for name in names])
+    constants, telling = (made.handle, MPI.BYTE.handle, _MESSAGE), (MPI.ANY_SOURCE, _TELLING)
+    request = MPI._sizeof(MPI.Request)  # noqa: SLF001
+    place = made.Get_rank(), made.Get_size()
+    return made, meet(made.allgather, functions, constants, telling, request, *place)
 
 
 @functools.cache

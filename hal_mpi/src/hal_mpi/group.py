@@ -78,7 +78,7 @@ class MpiGroup(NativeGroup):
         self._comm = comm
         self._name = name
         self._meet = meet
-        self._streams = None if meet is None else Streams(meet, comm)
+        self._streams = None if meet is None else Streams(comm)
         self.on_stream = meet is not None
         self._peers = [rank for rank in range(comm.size) if rank != comm.rank]
         self._jobs: SimpleQueue[tuple[Sequence[Collective], _Finish] | None] = SimpleQueue()

@@ -21,7 +21,6 @@ from hal.native_collectives import (
     Collective,
     CollectiveStep,
     GroupCall,
-    Meet,
 )
 from hal_mpi import _mpi
 
@@ -42,10 +41,9 @@ _WAYS: Final = {"average": 1, "min": 2, "max": 3, "sum": 4}
 class Streams:
     """The part of a group that runs its operations on streams."""
 
-    def __init__(self, meet: Meet, comm: _mpi.Communicator) -> None:
+    def __init__(self, comm: _mpi.Communicator) -> None:
         self._comm = comm
-        self.meeting: Any = meet.meeting(*comm.places())
-        comm.shared = comm.shared._replace(regions=())  # it has mapped them: close the files
+        self.meeting: Any = comm.meeting
         self._begin = ctypes.CFUNCTYPE(ctypes.c_int, *(ctypes.c_uint64,) * 5)(self.meeting.begin)
         self._plans: dict[CollectiveStep, int] = {}
 

@@ -2,6 +2,7 @@
 
 import copy
 import dataclasses
+import errno
 import gc
 import os
 import pickle
@@ -107,6 +108,19 @@ def test_only_what_was_made_for_it_is_shared_m1(device):
     shared.close()
     with pytest.raises(ClosedError):
         shared.share()
+
+
+def test_memory_that_the_system_does_not_map_is_refused_m3(device, monkeypatch):
+    shared = device.allocate(16, shareable=True)
+    ticket, open_files = shared.share(), len(os.listdir("/proc/self/fd"))
+
+    def refuse(*_):
+        raise OSError(errno.ENOMEM, "no memory on purpose")
+
+    monkeypatch.setattr("hal._base.regions.mmap.mmap", refuse)
+    with pytest.raises(InvalidArgumentError, match="no memory on purpose"):
+        device.open(ticket)
+    assert len(os.listdir("/proc/self/fd")) == open_files
 
 
 def test_more_than_there_is_is_refused_m3(device):

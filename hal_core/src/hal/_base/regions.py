@@ -177,26 +177,27 @@ class SharedRegion:
             f"{what} cannot be opened: it was closed there; keep it until it was opened"
         )
         path = f"/proc/{process}/fd/{file}"
+        region = None
         try:
             # Another file may have the number by now.
             if not os.readlink(path).startswith(f"/memfd:hal-{kind}"):
                 raise closed
             fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+            try:
+                found, there = _head_of(fd, kind)
+                if there >= size and secret in {None, found}:
+                    region = cls(fd, kind, there, found)
+            finally:
+                if region is None:
+                    os.close(fd)
         except own(FileNotFoundError, ProcessLookupError):
             raise closed from None
         except own(OSError) as error:
             raise InvalidArgumentError(
                 f"{what} cannot be opened: the system refuses it ({error.strerror}); both "
-                "processes must be of one user, in one container"
+                "processes must be of one user, in one container, and within their limits of open "
+                "files and memory"
             ) from error
-        region = None
-        try:
-            found, there = _head_of(fd, kind)
-            if there >= size and secret in {None, found}:
-                region = cls(fd, kind, there, found)
-        finally:
-            if region is None:
-                os.close(fd)
         if region is None:
             raise closed
         return region

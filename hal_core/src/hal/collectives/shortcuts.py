@@ -16,7 +16,7 @@ from hal.collectives.group import Group
 from hal.collectives.group_watch import watched
 from hal.errors import HalError
 from hal.handlers import dropped
-from hal.native_collectives import Meet, MeetingPlace
+from hal.native_collectives import Meet
 from hal.tickets import Ticket
 
 if TYPE_CHECKING:
@@ -37,18 +37,20 @@ def meet_on(calls: CallTable | None) -> Meet | None:
     """Return what runs a group's operations on streams with those calls, if anything does."""
     if speedups.module is None or calls is None or not calls.call:
         return None
-    return Meet(partial(speedups.module.Meeting, calls.call), _share)
+    return partial(_meet, partial(speedups.module.Meeting, calls.call))
 
 
-def _share(exchange: Callable[[Any], list[Any]]) -> MeetingPlace:
+def _meet(
+    make: Callable[..., Any], exchange: Callable[[Any], list[Any]], *arguments: object
+) -> object:
     """See `hal.native_collectives.Meet`."""
-    found: list[SharedRegion] = []
+    meeting = None
     mine: SharedRegion | None = None  # its file is open until all have opened it
     with dropped(HalError):
         mine = SharedRegion.create("group", _SIZE)
     every = exchange(None if mine is None else mine.names())
-    with dropped(HalError):
+    with dropped(HalError, OSError):
         found = [SharedRegion.open(Ticket(**each), "group", _SIZE) for each in every if each]
-    if not all(exchange(len(found) == len(every))):
-        return MeetingPlace()
-    return MeetingPlace(found, tuple([each.fd for each in found]), _SIZE, PAGE)
+        if len(found) == len(every) > 1:
+            meeting = make(*arguments, (tuple([each.fd for each in found]), _SIZE, PAGE))
+    return meeting if all(exchange(meeting is not None)) else make(*arguments)
