@@ -6,6 +6,7 @@ import errno
 import gc
 import os
 import pickle
+import resource
 import threading
 
 import numpy as np
@@ -17,6 +18,7 @@ from hal._base import futex
 from hal._base import sharing_watch as watching
 from hal._base.regions import SharedRegion
 from hal._engine import progress
+from hal._engine.shared_semaphore import Link
 from hal.errors import (
     ArgumentTypeError,
     CancelledError,
@@ -278,6 +280,81 @@ def following(monkeypatch):
     yield wait_for
     for each in list(watching.watch._followed):
         watching.watch._followed[each] = 0.0
+
+
+@pytest.fixture
+def reported(monkeypatch):
+    """Return the errors that threads report to `sys.unraisablehook`."""
+    found = []
+    monkeypatch.setattr("sys.unraisablehook", lambda given: found.append(given.exc_value))
+    return found
+
+
+def break_(monkeypatch, link, method):
+    """Have a method of one link fail."""
+    real, error = getattr(Link, method), ArithmeticError("broken on purpose")
+
+    def instead(given):
+        if given is link:
+            raise error
+        return real(given)
+
+    monkeypatch.setattr(Link, method, instead)
+    return error
+
+
+@pytest.mark.parametrize("method", ["look", "look_for_dead", "look_closely", "unfollow"])
+def test_a_look_that_fails_fails_its_semaphore_alone_s5(
+    device, pair, reported, monkeypatch, request, method
+):
+    """In every process, with the cause: the thread that looks went, and all waited for good."""
+    first, second = pair
+    if method in {"look_closely", "unfollow"}:
+        if method == "look_closely":
+            request.getfixturevalue("following")
+        monkeypatch.setattr(Link, "look_for_dead", lambda _: None)
+    error = break_(monkeypatch, second._link, method)
+    first.signal(4)
+    for each in (second, first):
+        gate = device.queue.barrier(wait=each.at(9))
+        with pytest.raises(OperationError, match="broken on purpose"):
+            gate.wait(LIMIT)
+    assert isinstance(second._failure.__cause__, ArithmeticError)
+    assert set(reported) == {error}
+    third = hal.create_semaphore(shareable=True)
+    work = device.queue.barrier(wait=device.open(third.share()).at(1))
+    third.signal(1)
+    work.wait(LIMIT)
+
+
+def test_the_watching_thread_goes_on_where_the_system_does_not_let_it_sleep_s1(
+    device, pair, reported, monkeypatch
+):
+    error, sleep = OSError("no sleep on purpose"), futex.sleep
+
+    def refuse(*_):
+        monkeypatch.setattr(watching.futex, "sleep", sleep)
+        raise error
+
+    monkeypatch.setattr(watching.futex, "sleep", refuse)
+    first, second = pair
+    for value in (4, 5):
+        work = device.queue.barrier(wait=second.at(value))
+        first.signal(value)
+        work.wait(LIMIT)
+    wait_until(lambda: reported == [error])
+
+
+def test_members_are_alive_while_the_system_opens_no_file_to_tell_s5(pair):
+    """A process with as many files as it may have took all others for dead."""
+    kind = resource.RLIMIT_NOFILE
+    limits = resource.getrlimit(kind)
+    resource.setrlimit(kind, (0, limits[1]))
+    try:
+        alive = [each._link.region.members()[0].is_alive() for each in pair]
+    finally:
+        resource.setrlimit(kind, limits)
+    assert alive == [True, True]
 
 
 @pytest.mark.parametrize("is_followed", [False, True])

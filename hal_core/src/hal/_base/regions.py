@@ -78,7 +78,7 @@ class Member(NamedTuple):
 
     def is_alive(self) -> bool:
         """Return whether the process still runs; reads one file of ``/proc``."""
-        return started_at(self.process) == self.started
+        return started_at(self.process, self.started) == self.started
 
 
 class SharedRegion:
@@ -381,11 +381,16 @@ def _available() -> int:
     return sys.maxsize
 
 
-def started_at(process: int) -> int | None:
-    """Return when a process began, in ticks since the boot; None if it has ended."""
+def started_at(process: int, unknown: int | None = None) -> int | None:
+    """Return when a process began, in ticks since the boot; None if it has ended.
+
+    `unknown` if the system does not tell, as one that opens no more files for this process.
+    """
     try:
         with open(f"/proc/{process}/stat", "rb") as file:
             fields = file.read().rpartition(b")")[2].split()
-    except own(OSError):
+    except own(FileNotFoundError, ProcessLookupError):
         return None
+    except own(OSError):
+        return unknown
     return None if fields[0] in {b"Z", b"X"} else int(fields[19])

@@ -2,17 +2,20 @@
 
 It sleeps at this process's *bell*, a word of shared memory. A process that changes something
 shared rings the bells of the other members. The thread also looks some times a second by itself,
-for members that have died, since those ring no bell.
+for members that have died, since those ring no bell. An error at one thing fails that alone and is
+reported: whoever waits for it would wait for good, and the thread serves all of this process.
 """
 
 from __future__ import annotations
 
 import itertools
 import os
+from collections.abc import Callable
 from typing import Final, Protocol
 
 from hal._base import futex, sync
 from hal._base.regions import BELL_WORD, Member, SharedRegion, started_at
+from hal._base.workers import report
 from hal.errors import HalError
 from hal.handlers import dropped
 
@@ -33,8 +36,11 @@ class SharedObject(Protocol):
     def leave(self) -> None:
         """Tell the others that this process uses it no more; when the process ends."""
 
+    def fail(self, error: Exception) -> bool:
+        """Fail: a look has failed. Return whether to look again."""
 
-class FollowedObject(Protocol):
+
+class FollowedObject(SharedObject, Protocol):
     """A shared object that changes again and again."""
 
     def look_closely(self) -> bool:
@@ -80,6 +86,10 @@ class SharingWatch:
         """Go on looking at something for a while; on the thread."""
         self._followed[changed] = sync.monotonic() + _FOLLOW_SECONDS
 
+    def forget(self, changed: FollowedObject) -> None:
+        """Follow something no more."""
+        self._followed.pop(changed, None)
+
     def ring(self, region: SharedRegion) -> None:
         """Wake the other members of a region that sleep."""
         for member in region.members():
@@ -114,34 +124,52 @@ class SharingWatch:
     def _run(self) -> None:
         bell = self._bell
         assert bell is not None  # noqa: S101 - it is hung up before the thread starts
-        due = sync.monotonic() + _LOOK_SECONDS
+        due = 0.0
         while self._bell is bell:
-            seen = bell.bell()  # first: a ring during the looks ends the sleep at once
-            for watched in list(self._watched):
-                if not watched.look():
-                    self._watched.pop(watched, None)
-            now = sync.monotonic()
-            if now >= due:
-                for watched in list(self._watched):
-                    watched.look_for_dead()
-                for key in list(self._bells):
-                    if started_at(key[0]) != key[1]:
-                        self._bells.pop(key, None)
-                due = now + _LOOK_SECONDS
-            while self._followed and bell.bell() == seen and now < due:
-                sync.yield_thread()
-                now = sync.monotonic()
-                self._look_closely(now)
-            if not self._followed:
-                futex.sleep(bell.address + BELL_WORD, seen, max(due - now, 0.001))
+            try:
+                due = self._turn(bell, due)
+            except Exception as error:  # noqa: BLE001 - as of a system that refuses to sleep
+                report(self._run, error)
+                sync.nap(_LOOK_SECONDS)
 
-    def _look_closely(self, now: float) -> None:
-        for changed, until in list(self._followed.items()):
-            if changed.look_closely():
-                self.follow(changed)
-            elif now >= until:
-                del self._followed[changed]
-                changed.unfollow()
+    def _turn(self, bell: SharedRegion, due: float) -> float:
+        """Look once at everything, and sleep; return when to look for members that have died."""
+        seen = bell.bell()  # first: a ring during the looks ends the sleep at once
+        for watched in list(self._watched):
+            if not self._ask(watched, watched.look):
+                self._watched.pop(watched, None)
+        now = sync.monotonic()
+        if now >= due:
+            for watched in list(self._watched):
+                self._ask(watched, watched.look_for_dead)
+            for key in list(self._bells):
+                if started_at(key[0], key[1]) != key[1]:
+                    self._bells.pop(key, None)
+            due = now + _LOOK_SECONDS
+        while self._followed and bell.bell() == seen and now < due:
+            sync.yield_thread()
+            now = sync.monotonic()
+            for changed, until in list(self._followed.items()):
+                if self._ask(changed, changed.look_closely):
+                    self.follow(changed)
+                elif now >= until:
+                    self.forget(changed)
+                    self._ask(changed, changed.unfollow)
+        if not self._followed:
+            futex.sleep(bell.address + BELL_WORD, seen, max(due - now, 0.001))
+        return due
+
+    def _ask(self, watched: SharedObject, function: Callable[[], bool | None]) -> bool:
+        """Call a method of something shared, and return its result."""
+        try:
+            return bool(function())
+        except Exception as error:  # noqa: BLE001 - whatever a plugin or the system raises there
+            report(function, error)
+            try:
+                return watched.fail(error)
+            except Exception as second:  # noqa: BLE001 - as above
+                report(watched.fail, second)
+                return True
 
 
 watch: SharingWatch = SharingWatch()

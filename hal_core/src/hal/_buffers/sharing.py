@@ -68,6 +68,10 @@ class _Lent:
     def leave(self) -> None:
         """Do nothing: the process ends, and its memory with it."""
 
+    def fail(self, error: Exception) -> bool:  # noqa: ARG002 - as watched
+        """Look again: until all have left nothing else gives the memory back."""
+        return True
+
 
 _own: Final[WeakValueDictionary[bytes, Adopted]] = WeakValueDictionary()
 """This process's device memory that others may open, by the secrets of its tickets: no driver opens

@@ -26,7 +26,13 @@ from hal._engine import progress, timelines, waiting
 from hal._engine.semaphore import Semaphore, signal_again
 from hal._engine.timelines import MAX_VALUE, TELL, Timepoint, Work, check_value
 from hal.arguments import as_flag, as_name
-from hal.errors import HalError, ProcessLostError, ReentrantCallError, SemaphoreFailedError
+from hal.errors import (
+    HalError,
+    OperationError,
+    ProcessLostError,
+    ReentrantCallError,
+    SemaphoreFailedError,
+)
 from hal.handlers import own
 
 if TYPE_CHECKING:
@@ -281,6 +287,19 @@ class Link:
             )
             if semaphore._failure is None:
                 semaphore.fail(ProcessLostError(message))
+
+    def fail(self, error: Exception) -> bool:
+        """Fail the semaphore in every process, and look no more."""
+        self._watch.forget(self)
+        semaphore, self._followed = self._semaphore(), None
+        if semaphore is not None and semaphore._failure is None:
+            made = OperationError(
+                f"{self._name} is shared, and this process cannot see what others do with it: a "
+                f"look has failed with {told(error)}"
+            )
+            made.__cause__ = error
+            semaphore.fail(made)
+        return False
 
     def leave(self) -> None:
         """Publish for the last time, and leave; an uncaught exception of the program fails it."""
