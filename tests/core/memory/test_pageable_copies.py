@@ -109,18 +109,16 @@ def test_small_ones_get_pinned_memory_for_the_next_time_m1(staged):
 
 
 def test_a_native_allocation_that_stalls_holds_up_no_submitter_q1(staged):
-    """Q1: pinned memory that the driver takes its time for is waited for by the pool."""
+    """Q1: nobody waits for pinned memory that the driver takes its time for."""
     device, probe = staged()
     buffer = device.allocate(256)
     stall = Stall()
     probe.fail_call(1, stall, ("allocate",))
-    probe.fail_call(2, stall, ("allocate",))
     written = device.queue.write(buffer, np.ones(256, np.uint8))
     assert stall.entered.wait(LIMIT)
-    assert not written.done
-    stall.leave.set()
     written.wait(LIMIT)
     assert (buffer.map() == 1).all()
+    stall.leave.set()
 
 
 @pytest.mark.parametrize("count", [2, 16])

@@ -65,7 +65,8 @@ class Collectives(Generic[_Memory, _Made]):
         """Reduce the elements of all ranks' buffers, and give every rank the result.
 
         `op` is ``"sum"``, ``"product"``, ``"min"``, ``"max"`` or ``"average"``. The result is
-        in `target`, or in `buffer` itself unless that is given.
+        in `target`, or in `buffer` itself unless that is given. The least and the greatest of a NaN
+        and a number are NaN; NCCL takes the number.
         """
         return self._gather("all_reduce", group, buffer, target, op, None, **options)
 
