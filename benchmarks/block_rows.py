@@ -13,9 +13,9 @@ from native import NativeLoops
 
 import hal
 
-__all__ = ["rows"]
+__all__ = ["SOURCE", "rows"]
 
-_SOURCE: Final = """
+SOURCE: Final = """
 __global__ void naive(const float *a, const float *b, float *c, int n) {
   const int x = blockIdx.x * blockDim.x + threadIdx.x, y = blockIdx.y * blockDim.y + threadIdx.y;
   if (x >= n || y >= n) return;
@@ -190,7 +190,7 @@ def rows(device: hal.Device, native: NativeLoops | None, *, quick: bool) -> list
             None,
         ),
     ]
-    program = device.compile(_SOURCE, filename="blocks.cpp")
+    program = device.compile(SOURCE, filename="blocks.cpp")
     return [_row(device, program, native, case) for case in cases]
 
 

@@ -17,6 +17,7 @@ from typing import Final
 
 import block_rows
 import command_rows
+import compile_rows
 import cuda_launch_rows
 import cuda_rows
 import flow_rows
@@ -39,6 +40,7 @@ import hal
 
 _GROUPS: Final = (
     *("timelines", "flat", "launches", "commands", "flow", "pipeline", "transfers", "kernels"),
+    "compile",
     *("threads", "tinygrad", "start", "memory"),
 )
 _TITLES: Final = {
@@ -48,6 +50,7 @@ _TITLES: Final = {
     "flow": "tracked buffers, an operation",
     "pipeline": "the demo's picture",
     "kernels": "kernels",
+    "compile": "compilations, by the clock",
     "threads": "threads with a queue each",
     "tinygrad": "tinygrad on hal, and on its own backend",
     "start": "a new process",
@@ -102,6 +105,7 @@ def main() -> int:
         group(
             "kernels", lambda: _kernel_rows(device, options, Path(folder), out), (3, 11), "openmp"
         )
+        group("compile", lambda: compile_rows.rows(device), (3, 11))
         group("threads", lambda: thread_rows.rows(device, _raw_work(options, out)), (5, 15), "raw")
         group("tinygrad", lambda: _tinygrad_rows(device, out), (3, 11))
     group("start", start_rows.rows, (3, 11))
