@@ -165,7 +165,7 @@ def gpu(shared, monkeypatch):
 
 
 @pytest.fixture
-def staged(open_probe):
+def open_blocking(open_probe):
     """Open a device without pageable copies; the probe reports any on a submitting thread."""
 
     def open_one(**options):

@@ -4,7 +4,7 @@ from unittest import mock
 
 import numpy as np
 import pytest
-from test_regions import Kernels
+from random_kernels import Kernels, check_both_ways
 
 from hal.errors import CompilationError
 from hal_cpu import _build, _compile, _toolchain
@@ -411,18 +411,4 @@ def test_random_kernels_do_the_same_in_both_ways(lab, monkeypatch, seed):
     options = (f"-DWIDE={seed % 2}",)
     (text,) = texts_of(lab, source, options=options)
     assert text.count("hal_by_itself,") == 4
-    modules = []
-    for loops in (True, False):
-        monkeypatch.setattr(_compile, "LOOPS", loops)
-        modules.append(lab.load(lab.image(source, options=options)))
-    rng = np.random.default_rng(seed)
-    for number in range(4):
-        for block, n in (((64, 1), 64), ((16, 4), 17), ((7, 3), 5), ((1, 1), 2), ((256, 1), 255)):
-            start = rng.integers(0, 100, 3 * block[0] * block[1])
-            results = []
-            for module in modules:
-                p = lab.array(start, "i4")
-                function = lab.device.get_function(module, f"kernel{number}")
-                lab.run(function, 3, block, p, np.int32(n))
-                results.append(p.tolist())
-            assert results[0] == results[1], source
+    check_both_ways(lab, monkeypatch, source, seed, 4, options=options)

@@ -25,9 +25,9 @@ def small_parts(monkeypatch):
 
 
 @pytest.mark.parametrize("size", [1, SLOT - 1, SLOT, SLOT + 1, MANY])
-def test_the_calling_thread_makes_the_native_calls_m1(staged, size):
+def test_the_calling_thread_makes_the_native_calls_m1(open_blocking, size):
     """M1: a copy and a wait for each part, on a stream of its own; no event, memory or thread."""
-    device, probe = staged()
+    device, probe = open_blocking()
     data = some(size)
     buffer = device.upload(data)  # makes the stream
     me, parts = threading.get_ident(), -(-size // SLOT)
@@ -55,9 +55,9 @@ def test_what_the_host_sees_takes_no_native_call_m1(open_probe, memory):
     assert not probe.calls
 
 
-def test_pinned_memory_is_copied_by_the_host_m1(staged):
+def test_pinned_memory_is_copied_by_the_host_m1(open_blocking):
     """M1: without pageable copies too; managed memory is the driver's to copy."""
-    device, probe = staged()
+    device, probe = open_blocking()
     for memory, native in (("host", 0), ("managed", 1)):
         buffer = device.allocate(64, memory=memory)
         buffer.map()[:] = 7
@@ -80,8 +80,8 @@ def test_pinned_memory_is_copied_by_the_host_m1(staged):
     ],
     ids=["big-endian", "scalar", "dates", "records", "strided", "empty", "read-only", "list"],
 )
-def test_arrays_of_all_kinds_come_back_m1(staged, array):
-    device, _ = staged()
+def test_arrays_of_all_kinds_come_back_m1(open_blocking, array):
+    device, _ = open_blocking()
     found = device.upload(array).numpy()
     expected = np.asarray(array)
     assert (found.dtype, found.shape) == (expected.dtype, expected.shape)
@@ -90,9 +90,9 @@ def test_arrays_of_all_kinds_come_back_m1(staged, array):
     assert found.flags.writeable
 
 
-def test_it_waits_for_what_it_is_told_and_for_no_queue_m2(staged):
+def test_it_waits_for_what_it_is_told_and_for_no_queue_m2(open_blocking):
     """M2, S6: ``wait=()`` waits for nothing, not for what stands in the download queue either."""
-    device, _ = staged()
+    device, _ = open_blocking()
     buffer, never = device.upload(some(MANY)), hal.create_semaphore(name="never")
     device.queues.download.barrier(wait=never.at(1))
     assert (buffer.numpy(wait=()) == some(MANY)).all()
@@ -106,9 +106,9 @@ def test_it_waits_for_what_it_is_told_and_for_no_queue_m2(staged):
     assert (buffer.numpy(timeout=0) == some(MANY)).all()
 
 
-def test_threads_copy_at_once_each_on_its_stream_m1(staged):
+def test_threads_copy_at_once_each_on_its_stream_m1(open_blocking):
     """M1: two that copy at the same time; the probe looks whether two threads use one stream."""
-    device, probe = staged()
+    device, probe = open_blocking()
     buffers = [device.upload(some(MANY, seed)) for seed in range(4)]
     stall, reading = stalled(probe, "copy_to_host", 3, buffers[0].numpy)
     streams = probe.live()["stream"]
@@ -122,9 +122,9 @@ def test_threads_copy_at_once_each_on_its_stream_m1(staged):
 
 @pytest.mark.parametrize("name", [*COPIES, "synchronize_stream", "create_stream", "bind"])
 @pytest.mark.parametrize("error", [OperationError("injected"), RuntimeError("injected")])
-def test_a_native_call_fails_m1(staged, name, error):
+def test_a_native_call_fails_m1(open_blocking, name, error):
     """M1: the call raises it, once the copy has ended, and the next one works."""
-    device, probe = staged()
+    device, probe = open_blocking()
     data, buffer = some(MANY), device.allocate(MANY)
     buffer.map()[:] = data  # no copy, which would make the stream
     probe.fail_call(1, error, (name,))
@@ -134,9 +134,9 @@ def test_a_native_call_fails_m1(staged, name, error):
     assert (device.upload(data).numpy() == buffer.numpy()).all()
 
 
-def test_a_copy_whose_end_is_unknown_loses_the_device_s5(staged):
+def test_a_copy_whose_end_is_unknown_loses_the_device_s5(open_blocking):
     """S5: waiting for it fails, and fails again."""
-    device, probe = staged()
+    device, probe = open_blocking()
     buffer = device.upload(some(MANY))
     probe.fail_call(1, OperationError("injected"), ("synchronize_stream",))
     probe.fail_call(2, OperationError("injected again"), ("synchronize_stream",))
@@ -148,9 +148,9 @@ def test_a_copy_whose_end_is_unknown_loses_the_device_s5(staged):
 
 
 @pytest.mark.parametrize("name", [*COPIES, "synchronize_stream"])
-def test_the_device_is_lost_s5(staged, name):
+def test_the_device_is_lost_s5(open_blocking, name):
     """S5: everything unretired of it fails with the cause."""
-    device, probe = staged()
+    device, probe = open_blocking()
     buffer, never = device.allocate(MANY), hal.create_semaphore()
     waiting = device.queue.fill(buffer, 1, wait=never.at(1))
     probe.fail_call(2, DeviceLostError("gone", native_code=700), (name,))
@@ -163,9 +163,9 @@ def test_the_device_is_lost_s5(staged, name):
         device.upload(some(4))
 
 
-def test_closing_waits_for_a_copy_q6(staged):
+def test_closing_waits_for_a_copy_q6(open_blocking):
     """Q6: nothing is freed under the copy, and it returns what was there."""
-    device, probe = staged()
+    device, probe = open_blocking()
     buffer = device.upload(some(MANY))
     stall, reading = stalled(probe, "copy_to_host", 2, buffer.numpy)
     closing = Running(device.close, LIMIT)
@@ -179,9 +179,9 @@ def test_closing_waits_for_a_copy_q6(staged):
     assert probe.live() == {}
 
 
-def test_closing_gives_up_on_a_copy_that_hangs_q6(staged):
+def test_closing_gives_up_on_a_copy_that_hangs_q6(open_blocking):
     """Q6: close reports a hanging copy and leaves its memory alone."""
-    device, probe = staged()
+    device, probe = open_blocking()
     buffer = device.upload(some(MANY))
     stall, reading = stalled(probe, "copy_to_host", 2, buffer.numpy)
     assert "on another thread" in device.close(0.05)[0]
@@ -191,9 +191,9 @@ def test_closing_gives_up_on_a_copy_that_hangs_q6(staged):
         reading.result()
 
 
-def test_closing_while_it_waits_ends_it_q6(staged):
+def test_closing_while_it_waits_ends_it_q6(open_blocking):
     """Q6: close cancels the work that the call waits for."""
-    device, _ = staged()
+    device, _ = open_blocking()
     buffer, never = device.upload(some(4)), hal.create_semaphore()
     waited = device.queue.fill(buffer, 1, wait=never.at(1))
     reading = Running(buffer.numpy)
@@ -203,9 +203,9 @@ def test_closing_while_it_waits_ends_it_q6(staged):
         reading.result()
 
 
-def test_memory_of_an_alloca_is_not_given_away_meanwhile_m3(staged):
+def test_memory_of_an_alloca_is_not_given_away_meanwhile_m3(open_blocking):
     """M3: a dealloca on another thread leaves it to the reader, and then it is free again."""
-    device, probe = staged()
+    device, probe = open_blocking()
     buffer = device.queue.alloca(MANY)
     device.queue.write(buffer, some(MANY)).wait(LIMIT)
     stall, reading = stalled(probe, "copy_to_host", 2, buffer.numpy)
@@ -219,8 +219,8 @@ def test_memory_of_an_alloca_is_not_given_away_meanwhile_m3(staged):
     wait_until(lambda: not device.statistics().allocations)
 
 
-def test_an_alloca_that_was_not_issued_has_nothing_to_read_m3(staged):
-    device, _ = staged()
+def test_an_alloca_that_was_not_issued_has_nothing_to_read_m3(open_blocking):
+    device, _ = open_blocking()
     never = hal.create_semaphore()
     buffer = device.queue.alloca(64, wait=never.at(1))
     with pytest.raises(OperationError, match="no address before its alloca"):
@@ -230,8 +230,8 @@ def test_an_alloca_that_was_not_issued_has_nothing_to_read_m3(staged):
         buffer.numpy()
 
 
-def test_an_imported_array_stays_pinned_while_it_is_uploaded_m1(staged):
-    device, probe = staged()
+def test_an_imported_array_stays_pinned_while_it_is_uploaded_m1(open_blocking):
+    device, probe = open_blocking()
     data = some(MANY)
     imported = device.import_array(data)
     stall, uploading = stalled(probe, "copy_from_host", 2, device.upload, data)
@@ -243,9 +243,9 @@ def test_an_imported_array_stays_pinned_while_it_is_uploaded_m1(staged):
     assert (uploading.result().numpy() == data).all()
 
 
-def test_a_ctrl_c_ends_it_between_two_parts_o3(staged):
+def test_a_ctrl_c_ends_it_between_two_parts_o3(open_blocking):
     """O3: no part comes after it, the copy has ended by then, and nothing is left of it."""
-    device, probe = staged()
+    device, probe = open_blocking()
     buffer = device.upload(some(MANY))
     for name, count in (("copy_to_host", 3), ("synchronize_stream", 4)):
         probe.calls.clear()
@@ -258,9 +258,9 @@ def test_a_ctrl_c_ends_it_between_two_parts_o3(staged):
     assert (buffer.numpy() == some(MANY)).all()
 
 
-def test_a_ctrl_c_anywhere_leaves_nothing_o3(staged):
+def test_a_ctrl_c_anywhere_leaves_nothing_o3(open_blocking):
     """O3, I7: at every place of ours, and a second one right behind; the next call works."""
-    device, probe = staged()
+    device, probe = open_blocking()
     data = some(3 * SLOT)
     buffer = device.upload(data)
     for second in (0, 1, 3):
@@ -277,9 +277,9 @@ def test_a_ctrl_c_anywhere_leaves_nothing_o3(staged):
 
 
 @pytest.mark.parametrize("is_lost", [False, True])
-def test_closing_waits_for_a_copy_that_a_ctrl_c_left_under_way_q6(staged, is_lost):
+def test_closing_waits_for_a_copy_that_a_ctrl_c_left_under_way_q6(open_blocking, is_lost):
     """Q6, O3: two interrupts leave it; closing returns even if its end is unknown."""
-    device, probe = staged()
+    device, probe = open_blocking()
     buffer = device.upload(some(MANY))
     for number in (1, 2):
         probe.fail_call(number, KeyboardInterrupt(), ("synchronize_stream",))

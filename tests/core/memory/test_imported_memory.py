@@ -85,9 +85,9 @@ def test_an_import_stays_while_abandoned_work_may_use_it_q6(open_probe, latch):
     assert probe.calls["release_host"] == 0
 
 
-def test_an_array_that_is_imported_in_part_is_copied_as_any_other_m1(staged):
+def test_an_array_that_is_imported_in_part_is_copied_as_any_other_m1(open_blocking):
     """M1: no native call is given memory beyond the import, at either end of it."""
-    device, probe = staged()
+    device, probe = open_blocking()
     size = SMALL + 4096
     whole = np.arange(3 * size, dtype=np.uint8)
     owner = device.import_array(whole[size : 2 * size])

@@ -17,9 +17,9 @@ from hal.errors import InvalidArgumentError
     "size",
     [1, 255, SLOT, SMALL - 1, SMALL, SMALL + 1, 17 * SLOT - 1, 17 * SLOT, 17 * SLOT + 1, MANY],
 )
-def test_transfers_of_all_sizes_m1(staged, size):
+def test_transfers_of_all_sizes_m1(open_blocking, size):
     """M1: bytes survive every way in and out, at odd offsets too."""
-    device, _ = staged()
+    device, _ = open_blocking()
     data = some(size)
     assert (device.upload(data).numpy() == data).all()
     buffer = device.allocate(size + 20)
@@ -37,9 +37,9 @@ def test_transfers_of_all_sizes_m1(staged, size):
     assert out[0] == 0
 
 
-def test_the_submitter_neither_copies_nor_waits_q1(staged):
+def test_the_submitter_neither_copies_nor_waits_q1(open_blocking):
     """Q1: large transfers return at once though the device is busy, and run on the pool."""
-    device, probe = staged()
+    device, probe = open_blocking()
     latch, data = Latch(), some(MANY)
     buffer, out = device.allocate(MANY), np.zeros(MANY, np.uint8)
     probe.hold(latch)
@@ -54,9 +54,9 @@ def test_the_submitter_neither_copies_nor_waits_q1(staged):
         assert probe.callers[name, me] == (1 if name == "allocate" else 0), name
 
 
-def test_small_ones_are_taken_during_the_call_q4(staged):
+def test_small_ones_are_taken_during_the_call_q4(open_blocking):
     """Q4: update of any size, and write up to 64 KiB: the bytes may change at once."""
-    device, _ = staged()
+    device, _ = open_blocking()
     gate = hal.create_semaphore()
     buffer = device.allocate(4 * LARGE)
     for round_ in range(3):  # the first has no pinned memory yet, later ones may
@@ -79,9 +79,9 @@ def test_small_ones_are_taken_during_the_call_q4(staged):
             assert (part == 10 * round_ + index).all()
 
 
-def test_small_ones_are_ordinary_operations_with_pinned_memory_at_hand_m1(staged):
+def test_small_ones_are_ordinary_operations_with_pinned_memory_at_hand_m1(open_blocking):
     """M1: no thread hop: one copy from pinned memory on the queue's stream."""
-    device, probe = staged()
+    device, probe = open_blocking()
     buffer, data = device.allocate(256), np.arange(256, dtype=np.uint8)
     device.allocate(256, memory="host").close()
     calls = probe.calls.copy()
@@ -94,9 +94,9 @@ def test_small_ones_are_ordinary_operations_with_pinned_memory_at_hand_m1(staged
     assert (buffer.map() == data).all()
 
 
-def test_small_ones_get_pinned_memory_for_the_next_time_m1(staged):
+def test_small_ones_get_pinned_memory_for_the_next_time_m1(open_blocking):
     """M1: the first makes no native allocation on the submitting thread, but has one made."""
-    device, probe = staged()
+    device, probe = open_blocking()
     buffer, data = device.allocate(256), np.arange(256, dtype=np.uint8)
     me = threading.get_ident()
     before = probe.callers["allocate", me]
@@ -108,9 +108,9 @@ def test_small_ones_get_pinned_memory_for_the_next_time_m1(staged):
     assert (buffer.map() == data[::-1]).all()
 
 
-def test_a_native_allocation_that_stalls_holds_up_no_submitter_q1(staged):
+def test_a_native_allocation_that_stalls_holds_up_no_submitter_q1(open_blocking):
     """Q1: nobody waits for pinned memory that the driver takes its time for."""
-    device, probe = staged()
+    device, probe = open_blocking()
     buffer = device.allocate(256)
     stall = Stall()
     probe.fail_call(1, stall, ("allocate",))
@@ -122,9 +122,9 @@ def test_a_native_allocation_that_stalls_holds_up_no_submitter_q1(staged):
 
 
 @pytest.mark.parametrize("count", [2, 16])
-def test_many_operations_copy_at_once_m1(staged, count):
+def test_many_operations_copy_at_once_m1(open_blocking, count):
     """M1: both ways: all of them end, with their own bytes."""
-    device, probe = staged()
+    device, probe = open_blocking()
     queues = [device.create_queue() for _ in range(count)]
     arrays = [some(MANY, seed) for seed in range(count)]
     buffers = [device.allocate(MANY) for _ in range(count)]
@@ -141,8 +141,8 @@ def test_many_operations_copy_at_once_m1(staged, count):
     assert held == count * hal._memory.blocks.block_size(MANY), "nothing else is allocated"
 
 
-def test_an_operation_that_is_held_up_does_not_hold_up_others_m1(staged):
-    device, probe = staged()
+def test_an_operation_that_is_held_up_does_not_hold_up_others_m1(open_blocking):
+    device, probe = open_blocking()
     stuck, latch = device.allocate(SLOT), Latch()
     one, two = device.create_queue(), device.create_queue()
     probe.hold(latch)
@@ -163,9 +163,9 @@ def test_an_operation_that_is_held_up_does_not_hold_up_others_m1(staged):
 
 
 @pytest.mark.parametrize("memory", ["host", "managed"])
-def test_arrays_in_the_devices_own_memory_are_copied_directly_m1(staged, memory):
+def test_arrays_in_the_devices_own_memory_are_copied_directly_m1(open_blocking, memory):
     """M1: no other thread: they are pinned already."""
-    device, probe = staged()
+    device, probe = open_blocking()
     pinned = device.allocate(MANY, memory=memory)
     array, buffer = pinned.map(), device.allocate(MANY)
     array[:] = some(MANY)
@@ -178,8 +178,8 @@ def test_arrays_in_the_devices_own_memory_are_copied_directly_m1(staged, memory)
     assert probe.calls["copy_from_host"] == probe.calls["copy_to_host"] == 0
 
 
-def test_imported_arrays_are_copied_directly_m1(staged):
-    device, probe = staged()
+def test_imported_arrays_are_copied_directly_m1(open_blocking):
+    device, probe = open_blocking()
     array = some(MANY)
     imported, buffer = device.import_array(array), device.allocate(MANY)
     device.queue.write(buffer, array[3:]).wait(LIMIT)
@@ -193,8 +193,8 @@ def test_imported_arrays_are_copied_directly_m1(staged):
     assert probe.calls["copy"] == 1
 
 
-def test_the_pinned_memory_of_a_direct_copy_is_kept_q5(staged):
-    device, _ = staged()
+def test_the_pinned_memory_of_a_direct_copy_is_kept_q5(open_blocking):
+    device, _ = open_blocking()
     pinned, buffer = device.allocate(MANY, memory="host"), device.allocate(MANY)
     array = pinned.map()
     array[:] = 9
@@ -209,9 +209,9 @@ def test_the_pinned_memory_of_a_direct_copy_is_kept_q5(staged):
     assert (buffer.numpy(wait=written, timeout=LIMIT) == 9).all()
 
 
-def test_an_array_over_the_target_itself_m1(staged):
+def test_an_array_over_the_target_itself_m1(open_blocking):
     """M1: the host moves the bytes, as no native copy takes ends that overlap."""
-    device, _ = staged()
+    device, _ = open_blocking()
     buffer = device.allocate(MANY, memory="host")
     view = buffer.map()
     view[:] = some(MANY)
@@ -221,8 +221,8 @@ def test_an_array_over_the_target_itself_m1(staged):
     assert (view[: SMALL + 5 * SLOT] == some(MANY)[: SMALL + 5 * SLOT]).all()
 
 
-def test_read_only_arrays_are_refused_m1(staged):
-    device, _ = staged()
+def test_read_only_arrays_are_refused_m1(open_blocking):
+    device, _ = open_blocking()
     array = np.zeros(MANY, np.uint8)
     array.flags.writeable = False
     with pytest.raises(InvalidArgumentError, match="read-only"):

@@ -16,9 +16,9 @@ CALLS = ("bind", "create_stream", "copy_from_host", "copy_to_host")
 
 @pytest.mark.parametrize("number", [1, 2, 5])
 @pytest.mark.parametrize("name", CALLS)
-def test_a_native_call_fails_m1(staged, name, number):
+def test_a_native_call_fails_m1(open_blocking, name, number):
     """M1: the operation fails with the error, and the next one works."""
-    device, probe = staged()
+    device, probe = open_blocking()
     buffer, out = device.allocate(MANY), np.zeros(MANY, np.uint8)
     semaphore = hal.create_semaphore()
     probe.fail_call(number, OperationError("injected"), (name,))
@@ -41,10 +41,10 @@ def test_a_native_call_fails_m1(staged, name, number):
 
 @pytest.mark.parametrize("name", ["copy_from_host", "copy_to_host", "synchronize_stream"])
 @pytest.mark.parametrize("number", [1, 3])
-def test_the_device_is_lost_s5(staged, monkeypatch, name, number):
+def test_the_device_is_lost_s5(open_blocking, monkeypatch, name, number):
     """S5: the operation and all others of the device fail with the cause; nothing hangs."""
     monkeypatch.setattr(blocking, "PART", SLOT)
-    device, probe = staged()
+    device, probe = open_blocking()
     buffer, out = device.allocate(MANY), np.zeros(MANY, np.uint8)
     never = hal.create_semaphore()
     waiting = device.create_queue().fill(buffer, 1, wait=never.at(1))
@@ -57,9 +57,9 @@ def test_the_device_is_lost_s5(staged, monkeypatch, name, number):
     device.close(LIMIT)
 
 
-def test_a_synchronisation_that_fails_twice_loses_the_device_s5(staged):
+def test_a_synchronisation_that_fails_twice_loses_the_device_s5(open_blocking):
     """S5: nobody would know when the copy ends, and its memory must not be used again."""
-    device, probe = staged()
+    device, probe = open_blocking()
     probe.fail_call(1, OperationError("once"), ("synchronize_stream",))
     probe.fail_call(2, OperationError("injected"), ("synchronize_stream",))
     failed = device.queue.write(device.allocate(MANY), some(MANY))
@@ -68,9 +68,9 @@ def test_a_synchronisation_that_fails_twice_loses_the_device_s5(staged):
     assert device.lost
 
 
-def test_close_with_copies_under_way_q6(staged):
+def test_close_with_copies_under_way_q6(open_blocking):
     """Q6: running operations are waited for, others cancelled, and the streams destroyed."""
-    device, probe = staged()
+    device, probe = open_blocking()
     latch, never = Latch(), hal.create_semaphore()
     buffer = device.allocate(MANY)
     probe.hold(latch)
@@ -84,9 +84,9 @@ def test_close_with_copies_under_way_q6(staged):
     assert probe.live() == {}
 
 
-def test_close_gives_up_on_a_copy_q6(staged):
+def test_close_gives_up_on_a_copy_q6(open_blocking):
     """Q6: at the time-out it is abandoned and reported."""
-    device, probe = staged()
+    device, probe = open_blocking()
     latch = Latch()
     probe.hold(latch)
     stuck = device.queue.write(device.allocate(MANY), some(MANY))

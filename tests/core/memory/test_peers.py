@@ -48,9 +48,9 @@ def add_on(device, x, y):
 
 
 @pytest.mark.parametrize("way", ["read", "write", "copy out", "copy in"])
-def test_pinned_memory_of_another_device_is_copied_in_place_m1(staged, way):
-    """M1: its view, too; that is not ordinary host memory, which is staged."""
-    (first, one), (second, _) = staged(), staged()
+def test_pinned_memory_of_another_device_is_copied_in_place_m1(open_blocking, way):
+    """M1: its view, too; that is not ordinary host memory, which a thread of the pool copies."""
+    (first, one), (second, _) = open_blocking(), open_blocking()
     data = np.arange(100_000, dtype=np.uint8)
     inner, pinned = first.upload(data), second.allocate(100_008, memory="host")
     view = pinned.map()
@@ -72,9 +72,9 @@ def test_pinned_memory_of_another_device_is_copied_in_place_m1(staged, way):
 
 
 @pytest.mark.parametrize("state", ["pending", "issued"])
-def test_who_has_the_pinned_memory_may_be_closed_first_q6(staged, state):
+def test_who_has_the_pinned_memory_may_be_closed_first_q6(open_blocking, state):
     """Q6: closing the owner cancels unissued users of the memory, and waits for issued ones."""
-    (first, one), (second, _) = staged(), staged()
+    (first, one), (second, _) = open_blocking(), open_blocking()
     inner, pinned = (
         first.upload(np.ones(100_000, np.uint8)),
         second.allocate(100_000, memory="host"),
@@ -91,9 +91,9 @@ def test_who_has_the_pinned_memory_may_be_closed_first_q6(staged, state):
     assert read.state == ("done" if state == "issued" else "cancelled")
 
 
-def test_a_view_that_outlives_its_device_is_ordinary_memory_m2(staged):
+def test_a_view_that_outlives_its_device_is_ordinary_memory_m2(open_blocking):
     """M2: after the close a view is ordinary host memory as long as it lives."""
-    (first, one), (second, _) = staged(), staged()
+    (first, one), (second, _) = open_blocking(), open_blocking()
     inner = first.upload(np.ones(100_000, np.uint8))
     view = second.allocate(100_000, memory="host").map()
     second.close(LIMIT)
@@ -105,8 +105,8 @@ def test_a_view_that_outlives_its_device_is_ordinary_memory_m2(staged):
     assert one.calls["copy_to_host"] > 0
 
 
-def test_pinned_memory_of_another_driver_is_ordinary_memory_m1(staged):
-    (first, one), (second, _) = staged(), staged(domain=object())
+def test_pinned_memory_of_another_driver_is_ordinary_memory_m1(open_blocking):
+    (first, one), (second, _) = open_blocking(), open_blocking(domain=object())
     inner, pinned = (
         first.upload(np.ones(100_000, np.uint8)),
         second.allocate(100_000, memory="host"),

@@ -142,8 +142,8 @@ def open_discrete(open_probe, monkeypatch):
     return open_probe
 
 
-def test_staged_transfers_of_many_threads_m1(open_discrete, tmp_path):
-    """M1: they share the ring; none waits for another for ever, none gets another's bytes."""
+def test_chunked_transfers_of_many_threads_m1(open_discrete, tmp_path):
+    """M1: none waits for another for ever, none gets another's bytes."""
     device, probe = open_discrete()
     size = 3 << 20
 
@@ -164,8 +164,8 @@ def test_staged_transfers_of_many_threads_m1(open_discrete, tmp_path):
 
 @pytest.mark.parametrize("what", ["write", "read"])
 @pytest.mark.parametrize("name", ["native", "system"])
-def test_a_staged_transfer_that_breaks_off_m1(open_discrete, tmp_path, monkeypatch, what, name):
-    """Part-way, by the device or by the file: it fails, and the ring serves the next one."""
+def test_a_chunked_transfer_that_breaks_off_m1(open_discrete, tmp_path, monkeypatch, what, name):
+    """Part-way, by the device or by the file: it fails, and the next one works."""
     device, probe = open_discrete()
     size = 9 << 20
     path = tmp_path / "data"

@@ -30,9 +30,9 @@ def native_copies(probe):
 
 
 @pytest.mark.parametrize("size", SIZES)
-def test_every_way_between_pinned_memories_m1(staged, size):
+def test_every_way_between_pinned_memories_m1(open_blocking, size):
     """M1: the bytes arrive, at odd places too, and no native copy is made of them."""
-    device, probe = staged()
+    device, probe = open_blocking()
     queue, data = device.queue, some(size)
     source, _ = host(device, size, data)
     target, view = host(device, size + 16)
@@ -54,9 +54,9 @@ def test_every_way_between_pinned_memories_m1(staged, size):
     assert native_copies(probe) == 0
 
 
-def test_the_submitter_of_a_pinned_copy_never_waits_q1(staged, latch):
+def test_the_submitter_of_a_pinned_copy_never_waits_q1(open_blocking, latch):
     """Q1: behind a stream that is held up, each of them returns at once and stays undone."""
-    device, probe = staged()
+    device, probe = open_blocking()
     queue, size = device.queue, 256
     (source, _), (target, view) = host(device, size, some(size)), host(device, size)
     out = host(device, size)[1]
@@ -83,9 +83,9 @@ def test_the_submitter_of_a_pinned_copy_never_waits_q1(staged, latch):
     assert bytes(view[:12]) == b"\x07" * 8 + b"end\x07"
 
 
-def test_what_stands_around_a_pinned_copy_is_in_order_q2(staged):
+def test_what_stands_around_a_pinned_copy_is_in_order_q2(open_blocking):
     """Q2: a fill before it, and a fill behind it, on one queue and across two."""
-    device, _ = staged()
+    device, _ = open_blocking()
     queue, other = device.queue, device.create_queue()
     (source, _), (target, view) = host(device, 64), host(device, 64)
     for value in range(1, 40):
@@ -97,9 +97,9 @@ def test_what_stands_around_a_pinned_copy_is_in_order_q2(staged):
         assert view.tolist() == [value] * 64
 
 
-def test_pinned_memory_that_comes_later_m3(staged):
+def test_pinned_memory_that_comes_later_m3(open_blocking):
     """M3: pinned memory of an alloca works; a use that is issued before the alloca fails."""
-    device, probe = staged()
+    device, probe = open_blocking()
     gate, data = hal.create_semaphore(), some(64)
     source, _ = host(device, 64, data)
     late = device.queue.alloca(64, memory="host", wait=gate.at(1))
@@ -113,9 +113,9 @@ def test_pinned_memory_that_comes_later_m3(staged):
     assert native_copies(probe) == 0
 
 
-def test_memory_of_other_kinds_is_copied_by_the_device_m1(staged):
+def test_memory_of_other_kinds_is_copied_by_the_device_m1(open_blocking):
     """M1: copies from and to device and managed memory do not become host operations."""
-    device, probe = staged()
+    device, probe = open_blocking()
     pinned, view = host(device, 64, some(64))
     me = threading.get_ident()
     for memory in ("device", "managed"):
@@ -144,9 +144,9 @@ def test_a_device_whose_copies_never_block_copies_itself_m1(open_probe):
 # Between devices
 
 
-def test_pinned_memory_of_two_devices_q1(staged):
+def test_pinned_memory_of_two_devices_q1(open_blocking):
     """Q1: no peer copy is made on the submitting thread; the bytes arrive all the same."""
-    (one, first), (two, second) = staged(), staged()
+    (one, first), (two, second) = open_blocking(), open_blocking()
     (source, _), (target, view) = host(one, 5000, some(5000)), host(two, 5000)
     latch = Latch()
     for queue, probe in ((one.queue, first), (two.queue, second)):
@@ -161,9 +161,9 @@ def test_pinned_memory_of_two_devices_q1(staged):
     assert native_copies(first) == native_copies(second) == 0
 
 
-def test_closing_a_device_cancels_a_pinned_copy_from_it_q6(staged):
+def test_closing_a_device_cancels_a_pinned_copy_from_it_q6(open_blocking):
     """Q6: closing cancels it, like other uses of another device's memory."""
-    (one, _), (two, _) = staged(), staged()
+    (one, _), (two, _) = open_blocking(), open_blocking()
     (source, _), (target, _) = host(one, 64), host(two, 64)
     gate = hal.create_semaphore()
     copied = two.queue.copy(source, target, wait=gate.at(1))
@@ -177,9 +177,9 @@ def test_closing_a_device_cancels_a_pinned_copy_from_it_q6(staged):
 
 
 @pytest.mark.parametrize("mode", ["graph", "stream", "auto"])
-def test_a_recording_with_a_pinned_copy_is_the_hosts_c4(staged, mode):
+def test_a_recording_with_a_pinned_copy_is_the_hosts_c4(open_blocking, mode):
     """C4: one of hal's threads runs it, with the same result in every mode."""
-    device, probe = staged()
+    device, probe = open_blocking()
     me = threading.get_ident()
     (source, _), (target, view) = host(device, 64, some(64)), host(device, 64)
     plain = device.allocate(64)
@@ -203,9 +203,9 @@ def test_a_recording_with_a_pinned_copy_is_the_hosts_c4(staged, mode):
 
 
 @pytest.mark.parametrize("mode", ["graph", "stream"])
-def test_slots_that_pinned_memory_is_bound_to_c3(staged, mode):
+def test_slots_that_pinned_memory_is_bound_to_c3(open_blocking, mode):
     """C3: each execution is run as its bindings call for, and others as they were."""
-    device, probe = staged()
+    device, probe = open_blocking()
     data = some(64)
     direct, view = host(device, 64)
     with device.record(slots=[("u1", 64)] * 2, command_buffer=mode) as commands:
@@ -238,9 +238,9 @@ def test_slots_that_pinned_memory_is_bound_to_c3(staged, mode):
         assert (probe.callers[name, me] == before) is is_host
 
 
-def test_the_stream_is_idle_when_a_recorded_pinned_copy_is_made_q1(staged):
+def test_the_stream_is_idle_when_a_recorded_pinned_copy_is_made_q1(open_blocking):
     """Q1: not even hal's own thread blocks inside the driver, where it might delay others."""
-    device, probe = staged()
+    device, probe = open_blocking()
     (source, _), (target, _) = host(device, 64), host(device, 64)
     with device.record() as commands:
         commands.fill(source, 1)
@@ -260,8 +260,8 @@ def test_the_stream_is_idle_when_a_recorded_pinned_copy_is_made_q1(staged):
     assert events[:3] == ["fill", "synchronize_stream", "copy"]
 
 
-def test_a_recorded_pinned_copy_that_fails_says_which_it_was_c4(staged):
-    device, probe = staged()
+def test_a_recorded_pinned_copy_that_fails_says_which_it_was_c4(open_blocking):
+    device, probe = open_blocking()
     (source, _), (target, _) = host(device, 64), host(device, 64)
     with device.record() as commands:
         commands.fill(source, 1)
