@@ -31,6 +31,10 @@ static PyObject *call(PyObject *callable, PyObject *const *args, size_t flags, P
   return PyObject_Vectorcall(self->function, args, flags, names);
 }
 
+shortcut_function taken_by(PyObject *callable) {
+  return Py_TYPE(callable) == &shortcut_type ? ((struct shortcut *)callable)->take : NULL;
+}
+
 /* Shortcut(name, function) */
 static PyObject *shortcut_new(PyTypeObject *type, PyObject *args, PyObject *keywords) {
   const char *name;

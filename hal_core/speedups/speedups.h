@@ -71,7 +71,8 @@ bool has_keywords(PyTypeObject *type, PyObject *keywords);
   X(put_off)                                      /* a dict of calls that later ones must not overtake */   \
   X(bells)                                        /* a list of doorbells that nobody sleeps at */           \
   X(heappop) X(heappush)                                                                                    \
-  X(issued) X(issuing) X(done)                    /* states, small numbers */                               \
+  X(complete) X(send_again)                       /* end a host operation, or leave it to the pool */       \
+  X(issued) X(issuing) X(sent) X(running) X(done) /* states, small numbers */                               \
   X(cached_way) X(async_way) X(device_memory)     /* parts of what an alloca makes */                       \
   X(no_bucket) X(gone) X(many_uses) X(bytes)                                                                \
   X(deallocated)                                  /* the bit of a buffer that was given back */             \
@@ -450,6 +451,10 @@ typedef enum answer (*shortcut_function)(PyObject *const *args, Py_ssize_t count
 SHORTCUTS(DECLARE)
 #undef DECLARE
 
+/* Make the copy of a host operation that no thread has begun, and end the operation. TAKEN if it has ended; RAISED if a
+ * signal handler raises. */
+enum answer copy_for(PyObject *operation);
+
 PyObject *sleep_at(PyObject *module, PyObject *const *args, Py_ssize_t count);
 
 /* release(semaphore, value): issue operations that wait for a value that is recorded or reached. */
@@ -459,6 +464,9 @@ PyObject *release_some(PyObject *module, PyObject *args);
 PyObject *retire_through(PyObject *module, PyObject *operation);
 
 /* ---- shortcut.c: the callable that stands in for a method ---- */
+
+/* The function of C that it tries first; NULL for anything else. */
+shortcut_function taken_by(PyObject *callable);
 
 extern PyTypeObject owned_lock_type, packer_type, rebinder_type, shortcut_type;
 

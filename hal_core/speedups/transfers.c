@@ -230,6 +230,12 @@ enum answer wait_before_shortcut(PyObject *const *args, Py_ssize_t count, PyObje
   return TAKEN;
 }
 
+/* A host operation that the calling thread waits for, and whether this thread has begun it. */
+struct awaited {
+  PyObject *operation;
+  bool is_begun;
+};
+
 /* A copy between the device and an array of the host's. */
 struct move {
   PyObject *device, *storage;
@@ -237,21 +243,27 @@ struct move {
   char *host;
   size_t size;
   bool to_host, is_operation; /* a host operation, which a close waits for */
+  struct awaited *awaited;    /* NULL: the caller has begun the operation, or there is none */
 };
 
 /* What the processor copies in microseconds, with the interpreter lock. */
 enum { AT_ONCE = 64 << 10 };
 
-/* Whether the device is open; under the lock. */
-static bool is_usable(const struct move *self) {
-  return (self->is_operation || !is_true(self->device, DeviceCore__closed)) &&
-         is_none(get(self->device, DeviceCore__context), DeviceContext_lost);
+/* Begin to copy, if the device is open and no other thread has begun the operation; under the lock. */
+static bool begin(const struct move *self) {
+  if (!self->is_operation && is_true(self->device, DeviceCore__closed)) return false;
+  if (!is_none(get(self->device, DeviceCore__context), DeviceContext_lost)) return false;
+  if (!self->awaited) return true;
+  PyObject *operation = self->awaited->operation;
+  if (get(operation, Operation__state) != engine.sent) return false;
+  put(operation, Operation__state, Py_NewRef(engine.running));
+  return self->awaited->is_begun = true;
 }
 
 /* Copy from or to memory that the host sees. */
 static enum answer copy_here(const struct move *self, uintptr_t base) {
   if (self->size > AT_ONCE || !enter()) return NOT_MINE;
-  bool may_copy = is_usable(self);
+  bool may_copy = begin(self);
   char *there = (char *)(base + self->start);
   if (may_copy) memcpy(self->to_host ? self->host : there, self->to_host ? there : self->host, self->size);
   leave();
@@ -277,7 +289,8 @@ static enum answer copy_natively(const struct move *self, uintptr_t base) {
   /* An imported array must stay pinned: Python sees to that. */
   PyObject *imports = get(get(get(self->device, DeviceCore__heap), Heap_books), Books_imports);
   if (PyDict_GET_SIZE(imports) || !enter()) return NOT_MINE;
-  PyObject *ours = is_usable(self) ? free_copy_stream(self->device) : NULL;
+  PyObject *ours = free_copy_stream(self->device);
+  if (ours && !begin(self)) ours = NULL;
   if (ours) {
     put(ours, CopyStream_owner, Py_NewRef(engine.held));
     calls->users++;
@@ -305,7 +318,8 @@ static enum answer copy_natively(const struct move *self, uintptr_t base) {
 }
 
 /* read and write(device, storage, start, array, is_operation=False) */
-static enum answer move(PyObject *const *args, Py_ssize_t count, PyObject *names, bool to_host, PyObject **result) {
+static enum answer move(PyObject *const *args, Py_ssize_t count, PyObject *names, bool to_host, struct awaited *awaited,
+                        PyObject **result) {
   if (count < 4 || count > 5 || names || !PyObject_TypeCheck(args[0], engine.DeviceCore)) return NOT_MINE;
   PyObject *device = args[0], *storage = args[1];
   long long start;
@@ -318,7 +332,8 @@ static enum answer move(PyObject *const *args, Py_ssize_t count, PyObject *names
     return NOT_MINE;
   }
   bool is_operation = count == 5 && args[4] == Py_True;
-  struct move self = {device, storage, (uintptr_t)start, host.buf, (size_t)host.len, to_host, is_operation};
+  struct move self = {device,  storage,      (uintptr_t)start, host.buf, (size_t)host.len,
+                      to_host, is_operation, awaited};
   bool is_seen = is_true(device, DeviceCore__pageable) || get(storage, Storage_memory) == engine.host_memory;
   enum answer answer = NOT_MINE;
   if (seen != Py_None && is_seen) {
@@ -332,9 +347,26 @@ static enum answer move(PyObject *const *args, Py_ssize_t count, PyObject *names
 }
 
 enum answer read_shortcut(PyObject *const *args, Py_ssize_t count, PyObject *names, PyObject **result) {
-  return move(args, count, names, true, result);
+  return move(args, count, names, true, NULL, result);
 }
 
 enum answer write_shortcut(PyObject *const *args, Py_ssize_t count, PyObject *names, PyObject **result) {
-  return move(args, count, names, false, result);
+  return move(args, count, names, false, NULL, result);
+}
+
+/* No code of Python's runs between the beginning and the end, so no signal handler finds the operation half done on its
+ * own thread, where it could wait for it, and a Ctrl-C comes behind the copy. */
+enum answer copy_for(PyObject *operation) {
+  PyObject *arguments = get(operation, Operation__arguments), *result = NULL;
+  shortcut_function take = taken_by(get(operation, Operation__function));
+  if (take != read_shortcut && take != write_shortcut) return NOT_MINE;
+  Py_INCREF(arguments); /* another thread may end the operation */
+  PyObject *const *args = PySequence_Fast_ITEMS(arguments);
+  struct awaited awaited = {operation, false};
+  enum answer answer = move(args, PyTuple_GET_SIZE(arguments), NULL, take == read_shortcut, &awaited, &result);
+  Py_XDECREF(result);
+  Py_DECREF(arguments);
+  if (answer == TAKEN) return leave_to_python(engine.complete, operation, engine.empty);
+  if (!awaited.is_begun) return NOT_MINE;
+  return leave_to_python(engine.send_again, operation, NULL) == RAISED ? RAISED : NOT_MINE;
 }

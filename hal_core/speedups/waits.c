@@ -264,7 +264,10 @@ enum answer submission_wait_shortcut(PyObject *const *args, Py_ssize_t count, Py
   PyObject *operation = args[0];
   if (Py_TYPE(operation) != engine.Submission) return NOT_MINE;
   double late = 0;
-  if (get(operation, Operation__state) != engine.done && spin(operation, seconds, &late) == RAISED) return RAISED;
+  PyObject *state = get(operation, Operation__state);
+  bool is_patient = !timeout || timeout == Py_None; /* a copy does not end in time */
+  if (state == engine.sent && is_patient && copy_for(operation) == RAISED) return RAISED;
+  if (state == engine.issued && spin(operation, seconds, &late) == RAISED) return RAISED;
   if (late) return sleep_for(operation, timeout, late, result);
   if (get(operation, Operation__state) != engine.done) return NOT_MINE;
   *result = Py_NewRef(Py_None);

@@ -52,7 +52,13 @@ def test_on_the_cpu(file):
     run("cpu", file, dict(os.environ))
 
 
-ON_THE_DRIVER = ["pool_cases.py", "row_cases.py", "fault_cases.py", "full_cases.py"]
+ON_THE_DRIVER = [
+    "pool_cases.py",
+    "row_cases.py",
+    "fault_cases.py",
+    "full_cases.py",
+    "waiter_cases.py",
+]
 
 
 @pytest.mark.parametrize("file", [*ANYWHERE, *ON_THE_DRIVER])

@@ -26,9 +26,10 @@ from hal._engine import progress, shared_semaphore, timelines, waiting
 from hal._engine.contexts import harvest_some
 from hal._engine.device_context import DeviceContext
 from hal._engine.events import Event, EventPool
+from hal._engine.host_calls import complete, send_again
 from hal._engine.issuing import complete_issue, take_back
 from hal._engine.notifier import Notifier
-from hal._engine.operation import DONE, ISSUED, ISSUING, Operation
+from hal._engine.operation import DONE, ISSUED, ISSUING, RUNNING, SENT, Operation
 from hal._engine.semaphore import Semaphore, release_again, release_some
 from hal._engine.stream import StreamQueue
 from hal._engine.submission import Submission, sleep
@@ -111,7 +112,7 @@ def install() -> None:
         *(complete_issue, harvest_some, issue_ready, release_again, release_some, take_back, want),
         *(progress.act, progress.act_or_put_off, progress.resume, progress.put_last),
         *(waiting.leave, waiting.wait_all),
-        *(go_on, prepare, sleep),
+        *(complete, go_on, prepare, send_again, sleep),
     )
     parts = {
         **{each.__name__: each for each in (*functions, heapq.heappop, heapq.heappush)},
@@ -128,6 +129,8 @@ def install() -> None:
         "put_off": progress.put_off_calls,
         "issued": ISSUED,
         "issuing": ISSUING,
+        "sent": SENT,
+        "running": RUNNING,
         "done": DONE,
         "denied_read": DISPATCH | READ,
         "denied_write": DISPATCH | WRITE,

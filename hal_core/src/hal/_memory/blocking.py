@@ -3,9 +3,10 @@
 A call that blocks by itself, such as `Buffer.numpy`, first waits for all that its copy depends
 on. Then nothing is left to be ordered, so the copy is no operation: no queue and no other thread
 takes part. A host operation that copies from or to pageable memory begins once all that it waits
-for is reached, and copies in the same way, on a thread of the pool. Memory that the host sees is
-copied by the host. For other memory the driver copies, on a stream that only such copies use. Both
-copy in parts, and a Ctrl-C ends a call between two of them.
+for is reached, and copies in the same way, on a thread of the pool or on one that waits for it
+(`hal._engine.host_calls`). Memory that the host sees is copied by the host. For other memory the
+driver copies, on a stream that only such copies use. Both copy in parts, and a Ctrl-C ends a call
+between two of them.
 
 Each copy is waited for, writes too: a driver's own call from pageable memory returns once the bytes
 are in pinned memory of the driver's, and work on other streams could run before they arrive. A ring
