@@ -5,6 +5,7 @@ import gc
 import signal
 import sys
 import weakref
+from collections import deque
 
 import pytest
 from child_processes import assert_quiet
@@ -13,7 +14,7 @@ from recovery_world import WORLD
 
 import hal
 from hal._base.failures import is_users
-from hal._engine import timelines
+from hal._engine import progress, timelines
 from hal.errors import InvalidArgumentError, ReentrantCallError
 
 ALARMS = (
@@ -217,6 +218,24 @@ def test_an_error_of_a_kind_that_hal_catches_is_the_users_too(run_script, tmp_pa
     """O3: at every call of ours and of the plugin's, of all kinds at once. It is taken for no
     refusal, full memory, missing file or lost device, and the call works when it is made again."""
     assert_quiet(run_script(CAUGHT, arguments=(kind, str(tmp_path / "file"))))
+
+
+def test_what_a_handler_raises_while_a_thread_takes_work_back_is_the_users(monkeypatch):
+    """O3: an IndexError there is not that of an empty inbox, and the work stays."""
+
+    class Interrupted(deque):
+        def popleft(self):
+            signal.raise_signal(signal.SIGALRM)
+            return super().popleft()
+
+    def limit(*_):
+        raise IndexError("the user's")
+
+    inbox, taken = Interrupted([((0, None), 0)]), []
+    monkeypatch.setattr(progress._progress, "_inbox", inbox)
+    with handled_by(limit), pytest.raises(IndexError, match="the user's"):
+        progress._progress._take(1, taken)
+    assert (list(inbox), taken) == ([((0, None), 0)], [])
 
 
 @pytest.mark.parametrize("kind", [TimeoutError, RuntimeError])

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from contextlib import suppress
 from itertools import islice, repeat
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -417,7 +416,7 @@ class _Progress:
 
     def _take(self, count: int, into: Work) -> None:
         """Take up to so many entries of the inbox; in one call of C, so an interrupt loses none."""
-        with suppress(IndexError):
+        with dropped(IndexError):
             into.extend(map(itemgetter(0), islice(iter(self._inbox.popleft, None), count)))
 
     def _mend(self, step: CallStep, *, was_rung: bool) -> None:
