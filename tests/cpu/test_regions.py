@@ -8,7 +8,7 @@ from random_kernels import Kernels, check_both_ways
 
 from hal._programs.scanner import scan
 from hal.native import CompileRequest
-from hal_cpu import _build, _compile, _dialect
+from hal_cpu import _build, _compile, _dialect, _toolchain
 
 WAYS = ("hal_by_itself", "hal_side_by_side", "hal_each")
 
@@ -135,7 +135,8 @@ def test_what_is_split_compiles():
         mock.patch.object(_compile, "_run", wraps=_compile._run) as run,
         mock.patch.object(type(_build.CACHE), "load", return_value=None),
     ):
-        assert _compile._compile(request_of(source), _compile.NATIVE, "")
+        found = _toolchain.find_compiler()
+        assert _compile.compile_image(request_of(source), _compile.NATIVE, "", found)
     assert run.call_count == 1
 
 

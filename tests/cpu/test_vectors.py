@@ -157,7 +157,8 @@ __global__ void kernel(const float *p, float *q, int n) {
     for source in (threads, barrier, rounds, calls):
         entries = scan(source, filename="user.cpp")
         request = CompileRequest(source, "user.cpp", entries, "", options=("-fopt-info-optimized",))
-        _, log = _compile.compile_image(request, _compile.NATIVE, "")
+        found = _toolchain.find_compiler()
+        _, log = _compile.compile_image(request, _compile.NATIVE, "", found)
         logs.append(log)
     # With ARM's short vectors, the loop around the calls is not worth it.
     last = platform.machine() == "x86_64"

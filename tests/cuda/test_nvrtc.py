@@ -98,8 +98,8 @@ found = _image.sniff(image)
 print(found.kind, found.contents)
 names = ("everything", "prototype", "hal_kernels", "hal_parameters", "counter", "weights")
 if found.kind == "elf":
-    from hal_cpu._image import _read_symbols
-    symbols = _read_symbols(image)
+    from hal import elf
+    symbols = {{each.name: each for each in elf.symbols(image) if each.section}}
     print([name for name in names if name not in symbols or not symbols[name].size])
     print(symbols["hal_kernels"].size, symbols["hal_parameters"].size)
 else:

@@ -47,6 +47,21 @@ def test_symbols_have_the_names_of_their_table():
     assert image_tables.read_definitions(image) == {"first"}
 
 
+def test_only_the_names_of_wanted_symbols_are_read():
+    names = b"\0function\0object without an end"
+    at = HEADER + 2 * SECTION
+    function = struct.pack("<IBBHQQ", 1, 1 << 4 | elf.FUNCTION, 0, 1, 0, 4)
+    image = image_of(
+        [(3, at, len(names), 0), (2, at + len(names), 2 * SYMBOL, 0)],
+        names + function + symbol(10),
+    )
+    kinds = {elf.STATIC: {elf.FUNCTION}}
+    assert [each.name for each in elf.symbols(image, kinds=kinds)] == ["function"]
+    assert not list(elf.symbols(image, kinds={elf.DYNAMIC: elf.ANY_KIND}))
+    with pytest.raises(ValueError, match="no end"):
+        list(elf.symbols(image))
+
+
 def test_entries_without_a_size_are_refused():
     # Each of 60,000 entries would be the first one, whose table is read again.
     section = (2, HEADER + SECTION, 0, 0)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import stat
 import time
+import zlib
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
@@ -27,7 +28,8 @@ __all__ = ["DiskCache"]
 
 _ENTRIES_AT_MOST: Final = 2000
 _LONGEST_WRITE: Final = 3600.0  # seconds after which a write of an entry counts as abandoned
-_DIGEST: Final = 32  # bytes
+_KEY: Final = 32  # bytes
+_SUM: Final = 4  # bytes
 _LOG_SIZE: Final = 8  # bytes, for the length of the log before an image
 
 
@@ -76,7 +78,7 @@ class DiskCache:
     @staticmethod
     def key(*parts: str | bytes) -> str:
         """Return the key of a result of these parts, in this order."""
-        digest = blake2b(digest_size=_DIGEST)
+        digest = blake2b(digest_size=_KEY)
         for part in parts:
             data = part.encode() if isinstance(part, str) else part
             # The length keeps ("ab", "c") and ("a", "bc") apart.
@@ -99,14 +101,14 @@ class DiskCache:
                 about = os.fstat(handle)
                 if not stat.S_ISREG(about.st_mode) or not _is_private(about):
                     return None
-                with open(handle, "rb", closefd=False) as file:
-                    data = file.read()
+                # One that is cut short meanwhile is damaged, as its checksum says.
+                data = os.read(handle, about.st_size)
             finally:
                 os.close(handle)
         except own(OSError):
             return None
-        digest, content = data[:_DIGEST], data[_DIGEST:]
-        return content if _digest(content) == digest else None
+        content = data[_SUM:]
+        return content if _sum(content) == data[:_SUM] else None
 
     def store(self, key: str, content: bytes) -> None:
         """Put an entry into the cache, whole or not at all; without a cache do nothing."""
@@ -115,7 +117,7 @@ class DiskCache:
             return
         # A process that looks at the same time sees the old entry or the new one.
         with dropped(OSError):
-            entry = _digest(content) + content
+            entry = _sum(content) + content
             replace_whole(os.path.join(directory, key), entry, 0o600)
             _prune(directory)
 
@@ -138,8 +140,9 @@ class DiskCache:
         return image, log
 
 
-def _digest(content: bytes) -> bytes:
-    return blake2b(content, digest_size=_DIGEST).digest()
+def _sum(content: bytes) -> bytes:
+    # It tells of accidents: who could replace an entry could replace its digest, too.
+    return zlib.crc32(content).to_bytes(_SUM, "little")
 
 
 def _is_private(about: os.stat_result) -> bool:

@@ -9,15 +9,17 @@ from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Container, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 __all__ = [
     "AMD_GPU",
+    "ANY_KIND",
     "DYNAMIC",
     "FUNCTION",
     "NVIDIA_GPU",
     "PROCESSORS",
+    "STATIC",
     "Section",
     "Symbol",
     "constants",
@@ -44,12 +46,15 @@ _SYMBOL: Final = struct.Struct("<IBBHQQ")
 _SEGMENT: Final = struct.Struct("<I4xQ16xQ16x")
 _NOTE: Final = struct.Struct("<III")
 _NOTE_SEGMENT: Final = 4
-_SYMBOL_TABLE: Final = 2
 _NOTHING_STORED: Final = 8
 _RESERVED: Final = 0xFF00  # section numbers from here on name no section
 _MANGLED: Final = re.compile(r"_Z(?:L)?(\d+)(.+)")
+STATIC: Final = 2
+"""The kind of section that lists all symbols, for linkers and debuggers."""
 DYNAMIC: Final = 11
 """The kind of section that lists the symbols that the loader sees."""
+ANY_KIND: Final = range(16)
+"""All kinds of symbols."""
 FUNCTION: Final = 2
 """The kind of symbol that is a function."""
 _OTHERS: Final = {
@@ -131,33 +136,42 @@ def guess(image: bytes) -> str:
 
 def sections(image: bytes) -> list[Section]:
     """Return the sections in order; raises `ValueError` for a damaged file."""
-    return [Section(*fields) for fields in _table(image, 40, 58, _SECTION, "sections")]
+    return [Section(*fields) for fields in _sections(image)]
 
 
-def symbols(image: bytes, listed: list[Section] | None = None) -> Iterator[Symbol]:
+def symbols(
+    image: bytes,
+    listed: Sequence[tuple[int, ...]] | None = None,
+    kinds: Mapping[int, Container[int]] = {STATIC: ANY_KIND, DYNAMIC: ANY_KIND},
+) -> Iterator[Symbol]:
     """Yield the symbols of all tables; raises `ValueError` for a damaged file.
 
-    `listed` are the sections, where they have been read already.
+    `listed` are the sections, where they have been read already. `kinds` are the kinds of
+    symbols to yield, by the kind of table: no others' names are read.
     """
-    listed = sections(image) if listed is None else listed
+    # Tuples: a file has more sections than are looked at, and names for their fields are dear.
+    listed = _sections(image) if listed is None else listed
     left, letters = len(image), _LETTERS_PER_BYTE * len(image)
-    for table in listed:
-        if table.kind not in {_SYMBOL_TABLE, DYNAMIC}:
+    for table, _, _, start, bytes_, link, _ in listed:
+        if table not in kinds:
             continue
-        left -= table.size
-        if left < 0 or table.start + table.size > len(image) or table.link >= len(listed):
+        left -= bytes_
+        if left < 0 or start + bytes_ > len(image) or link >= len(listed):
             raise ValueError("its symbol tables overlap, or end behind the file's end")
-        names = listed[table.link]
-        last = table.start + table.size - table.size % _SYMBOL.size
-        for fields in _SYMBOL.iter_unpack(memoryview(image)[table.start : last]):
-            name_at, info, other, section, value, size = fields
-            first = names.start + name_at
-            end = image.find(b"\0", first, names.start + names.size)
+        names_at, wanted = listed[link][3], kinds[table]
+        names_end = names_at + listed[link][4]
+        rows = memoryview(image)[start : start + bytes_ - bytes_ % _SYMBOL.size]
+        for name_at, info, other, section, value, size in _SYMBOL.iter_unpack(rows):
+            kind = info & 15
+            if kind not in wanted:
+                continue
+            first = names_at + name_at
+            end = image.find(b"\0", first, names_end)
             letters -= end - first
             if end < 0 or letters < 0:
                 raise ValueError("the names of its symbols overlap, or have no end")
             name = image[first:end].decode(errors="replace")
-            yield Symbol(name, table.kind, info >> 4, info & 15, section, value, size, other)
+            yield Symbol(name, table, info >> 4, kind, section, value, size, other)
 
 
 def constants(image: bytes, names: Collection[str]) -> dict[str, bytes]:
@@ -166,14 +180,15 @@ def constants(image: bytes, names: Collection[str]) -> dict[str, bytes]:
     Reads no further than to the last of them. Raises `ValueError` for a damaged file.
     """
     found: dict[str, bytes] = {}
-    listed = sections(image)
+    listed = _sections(image)
+    last = min(_RESERVED, len(listed))
     for symbol in symbols(image, listed):
-        if symbol.name in names and 0 < symbol.section < min(_RESERVED, len(listed)):
-            section = listed[symbol.section]
+        if symbol.name in names and 0 < symbol.section < last:
+            kind, _, address, start, *_ = listed[symbol.section]
             # The symbol's value is an address; in relocatable files, an offset in its section.
-            first = section.start + symbol.value - section.address
+            first = start + symbol.value - address
             content = image[first : first + symbol.size]
-            if section.kind != _NOTHING_STORED and len(content) == symbol.size:
+            if kind != _NOTHING_STORED and len(content) == symbol.size:
                 found[symbol.name] = content
                 if len(found) == len(names):
                     break
@@ -209,6 +224,10 @@ def notes(image: bytes) -> Iterator[tuple[bytes, int, bytes]]:
             content = name + _aligned(name_size)
             position = content + _aligned(content_size)
             yield image[name : name + name_size], number, image[content : content + content_size]
+
+
+def _sections(image: bytes) -> list[tuple[int, ...]]:
+    return list(_table(image, 40, 58, _SECTION, "sections"))
 
 
 def _table(

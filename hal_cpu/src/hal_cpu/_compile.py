@@ -83,7 +83,8 @@ _TUNING: Final = {
 }
 # A link with no more than a kernel may need: the C++ library and the start files take 13 of 34 ms
 # to read. What needs more (a virtual function, a global object, -fopenmp) is made again without.
-_LEAN: Final = ("-nostdlib", "-Wl,-z,defs")
+# And fewer pages: an image is read, written and mapped each time that it is loaded.
+_LEAN: Final = ("-nostdlib", "-Wl,-z,defs", "-Wl,-z,noseparate-code", "-Wl,-z,norelro")
 _LEAN_LIBRARIES: Final = ("-lgcc", "-lc")
 _FEATURES: Final = re.compile(
     r"sse|ssse|avx|fma|bmi|abm|popcnt|f16c|movbe|aes|vaes|pclmul|vpclmul|gfni|sha|adx|lzcnt|rdrnd|"
@@ -103,7 +104,9 @@ def native_features() -> str:
     return " ".join(sorted(filter(_FEATURES.match, _system.processor_features())))
 
 
-def compile_image(request: CompileRequest, march: str, features: str) -> tuple[bytes, str]:
+def compile_image(
+    request: CompileRequest, march: str, features: str, compiler: _toolchain.Compiler
+) -> tuple[bytes, str]:
     """Return the image of a request, from the cache if present, and the compiler's log.
 
     `march` is the part of a processor that the compiler may use, and `features` are
@@ -114,12 +117,14 @@ def compile_image(request: CompileRequest, march: str, features: str) -> tuple[b
     out of space or files.
     """
     with _system.refusals(f"{request.filename} cannot be compiled"):
-        return _compile(request, march, features)
+        return _compile(request, march, features, compiler)
 
 
-def _compile(request: CompileRequest, march: str, features: str) -> tuple[bytes, str]:
-    compiler = _toolchain.find_compiler()
-    given, _ = _dialect.split_options(request.options)
+def _compile(
+    request: CompileRequest, march: str, features: str, compiler: _toolchain.Compiler
+) -> tuple[bytes, str]:
+    given, macros = _dialect.split_options(request.options)
+    macros += request.macros
     for option in filter(_NOT_TAKEN.fullmatch, given):
         message = f"compile: the option {option!r} says what is made, or where, which hal does"
         raise InvalidArgumentError(message)
@@ -137,7 +142,7 @@ def _compile(request: CompileRequest, march: str, features: str) -> tuple[bytes,
     if request.has_includes:
         with _toolchain.work_directory() as directory:
             given = [*options, *_include_options(request, directory, folders)]
-            text = f'{_dialect.definitions(request)}#line 1 "{SOURCE}"\n{request.source}\n'
+            text = f'{macros}#line 1 "{SOURCE}"\n{request.source}\n'
             foreign = _preprocess.run(text, compiler, given, directory)
     debug = os.environ.get("HAL_CPU_DEBUG_DIR", "")
     # Made from the request, not from the rewritten text: a cached image then costs no rewriting.
@@ -146,7 +151,7 @@ def _compile(request: CompileRequest, march: str, features: str) -> tuple[bytes,
         request.source,
         request.prelude,
         request.type_table,
-        _dialect.definitions(request),
+        macros,
         repr((request.entries, request.part, LOOPS)),
         foreign,
         request.filename,

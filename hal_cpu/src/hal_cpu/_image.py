@@ -23,11 +23,14 @@ SANITIZERS: Final = {
 """The symbol that an image needs from the library of each ``-fsanitize=``."""
 _SHARED_OBJECT: Final = 3
 _THREAD_LOCAL: Final = 6
+# What the loader finds, and the shared memory of kernels, which it may not.
+_KINDS: Final = {elf.DYNAMIC: elf.ANY_KIND, elf.STATIC: {_THREAD_LOCAL}}
 
 
 def read_symbols(image: bytes, machine: str = "") -> dict[str, elf.Symbol]:
-    """Return the symbols that a shared object for a machine defines, for this one by default.
+    """Return the symbols that a shared object defines: the exported ones, and shared memory.
 
+    It must be for the named machine, by default for this one.
     Raises `OperationError` with what the image is, if it is anything else.
     """
     _check(image, machine or platform.machine())
@@ -92,7 +95,7 @@ def _check(image: bytes, machine: str) -> None:
 def _read_symbols(image: bytes) -> dict[str, elf.Symbol]:
     """Read the symbol tables of a checked image."""
     symbols: dict[str, elf.Symbol] = {}
-    for each in elf.symbols(image):
+    for each in elf.symbols(image, kinds=_KINDS):
         known = symbols.get(each.name)
         is_better = known is None or (is_exported(each) and not is_exported(known))
         if each.section and each.name and is_better:

@@ -51,9 +51,10 @@ class CpuCompiler(NativeCompiler):
             )
             raise InvalidArgumentError(message)
         features = known[name] if name in known else _compile.native_features()
-        image, log = _compile.compile_image(request, name, features)
+        compiler = _toolchain.find_compiler()
+        image, log = _compile.compile_image(request, name, features, compiler)
         properties = {
-            "compiler": _toolchain.find_compiler().version,
+            "compiler": compiler.version,
             "features": features,
             "machine": platform.machine(),
         }

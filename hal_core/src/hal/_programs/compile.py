@@ -136,7 +136,7 @@ def compile_for(
         raise UnimplementedError(
             f"{device._name} compiles no kernel source ({error}); load an image with device.load()"
         ) from error
-    given = [replace(each, options=options) for each in requests]
+    given = [replace(each, options=options) for each in requests] if options else requests
     (image,) = _build_all([_Build(device.backend, compiler, target, given, "")])
     return image
 

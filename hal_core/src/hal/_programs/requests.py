@@ -148,8 +148,8 @@ def _check_printing(
     if is_switched:
         given = os.environ.get(_SWITCH, "").strip()
         trace = {"": False, "0": False, "1": True}.get(given, given)
-        if len(sources) > 1 or not any(may_trace(each, macros) for each in sources.values()):
-            trace = False
+        may = trace and any(may_trace(each, macros) for each in sources.values())
+        trace = trace if may and len(sources) == 1 else False
     if isinstance(trace, (bool, np.bool_)):
         condition = "true" if trace else ""
     else:

@@ -82,7 +82,7 @@ class Signature:
         self._names = dict.fromkeys(parameter.name for parameter in self.parameters)
         if len(self._names) != len(self.parameters):
             raise InvalidArgumentError(f"{self} has two parameters of one name; give each its own")
-        self.constants: Final = frozenset(each.name for each in self.parameters if each.is_const)
+        self.constants: Final = frozenset([each.name for each in self.parameters if each.is_const])
         # For pointers to known elements: the dtypes that surely fit, and the address bits to be 0
         self._elements = {
             each.name: (sure_dtypes(each.element), alignment_of(each.element) - 1)
@@ -93,20 +93,24 @@ class Signature:
         self._pointer_bytes = end = _POINTER * len(self.parameters)
         code = f"<{end}s"
         offsets: list[int] = []
+        # All pointers as one number: the base times `ones`, plus the offsets. One multiplication
+        # costs a third of one addition per argument.
+        self._ones = self._offsets = 0
+        self._alignment = unit = 1
         for parameter in self.parameters:
-            offset = -(-end // parameter.alignment) * parameter.alignment
+            alignment = parameter.alignment
+            offset = -(-end // alignment) * alignment
             code += f"{offset - end}x{parameter.code}"
             end = offset + parameter.size
             offsets.append(offset)
+            self._alignment = max(self._alignment, alignment)
+            self._ones += unit
+            self._offsets += unit * offset
+            unit <<= 8 * _POINTER
         self._layout = Layout(self.parameters, tuple(offsets))
         self._pack_into = struct.Struct(code).pack_into
-        self._alignment = max((each.alignment for each in self.parameters), default=1)
         slack = self._alignment if self._alignment > STORAGE_ALIGNMENT else 0
         self._storage_type = ctypes.c_char * max(1, end + slack)
-        # All pointers as one number: the base times `ones`, plus the offsets. One multiplication
-        # costs a third of one addition per argument.
-        self._ones = sum(1 << (8 * _POINTER * i) for i in range(len(offsets)))
-        self._offsets = sum(offset << (8 * _POINTER * i) for i, offset in enumerate(offsets))
         self._plans: dict[tuple[type, ...], _PackPlan] = {}
         has_output = bool(parameters) and self.parameters[-1].name == PARAMETER
         self.output: Final = PARAMETER if has_output else None
