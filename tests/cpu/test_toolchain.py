@@ -118,6 +118,18 @@ def test_what_the_compiler_keeps_meanwhile_is_in_that_folder(lab, script, work):
         lab.image(SOURCE)
 
 
+def test_compilers_ask_for_memory_in_large_pieces_unless_the_user_says_how(
+    lab, script, work, monkeypatch
+):
+    script('echo "error: $GLIBC_TUNABLES" >&2\nexit 1\n')
+    monkeypatch.delenv("GLIBC_TUNABLES", raising=False)
+    with pytest.raises(Exception, match=r"glibc\.malloc\.top_pad=33554432"):
+        lab.image(SOURCE)
+    monkeypatch.setenv("GLIBC_TUNABLES", "glibc.malloc.arena_max=1")
+    with pytest.raises(Exception, match=r"error: glibc\.malloc\.arena_max=1$"):
+        lab.image(SOURCE)
+
+
 # What the system refuses
 
 
