@@ -7,7 +7,7 @@ import weakref
 
 import numpy as np
 import pytest
-from core_harness import LIMIT, collect_in_threads, open_native, wait_until
+from core_harness import LIMIT, collect_in_threads, open_native, stalled, wait_until
 from native_probe import Probe
 
 import hal
@@ -41,6 +41,24 @@ def test_work_of_another_device_behind_abandoned_work_s5_q6(open_probe, latch, e
     with pytest.raises(DeviceLostError, match=re.escape(first.name if ends else second.name)):
         behind.wait(LIMIT)
     assert second.lost == (not ends)
+
+
+@pytest.mark.parametrize("what", ["queue", "device"])
+def test_a_notification_that_is_being_armed_keeps_its_stream_q6(open_probe, latch, what):
+    """Q6: a close without time left destroys no stream that another thread's call is about."""
+    device, probe = open_probe()
+    buffer = device.allocate(4)
+    probe.hold(latch)
+    filled = device.queue.fill(buffer, 1)
+    stall, waiter = stalled(probe, "notify", 1, filled.wait)
+    latch.open()
+    wait_until(lambda: filled.done)
+    told = (device if what == "device" else device.queue).close(0)
+    stall.leave.set()
+    waiter.result()
+    assert probe.violations == []
+    assert told == (f"a call of the driver's for {device.queue.name} on another thread",)
+    assert device.lost
 
 
 def test_abandoned_work_keeps_its_host_arrays_q5(open_probe, latch):

@@ -104,7 +104,7 @@ def end(
         abandoned = tuple(f"{name}, which is still being closed" for name in unclosed)
         closing.give_up(context, abandoned)
     if not abandoned and not closing.wait_for_calls(context, deadline):
-        abandoned = (f"a call of the driver's for {device._name} on another thread",)
+        abandoned = (closing.call_on(device._name),)
         closing.give_up(context, abandoned)
     if context.lost is None:
         closing.close_events(context)

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import itertools
 from collections.abc import Callable, Iterator
 
 from hal._base import sync
-from hal._engine import contexts, progress, steps, timelines
+from hal._engine import contexts, explain, progress, steps, timelines
 from hal._engine.device_context import DeviceContext
 from hal._engine.ending import call_off_all
 from hal._engine.events import Event
@@ -116,11 +117,12 @@ def _close_ours(
             break
         _wait_for(running, min(remaining, 0.05))
     if not abandoned:
-        _destroy_streams(context, ours, deadline)
+        abandoned = _destroy_streams(context, ours, deadline)
     with timelines.lock:
         for queue in ours:
             queue._gone = True
         context.queues = list(filter(_is_there, context.queues))
+    _forget(ours)
     return abandoned
 
 
@@ -140,15 +142,31 @@ def _is_there(queue: StreamQueue) -> bool:
     return not queue._gone
 
 
-def _destroy_streams(context: DeviceContext, queues: list[StreamQueue], deadline: float) -> None:
-    """Destroy idle streams, once no other thread is in a native call on them."""
+def _forget(queues: list[StreamQueue]) -> None:
+    """Have the open queues forget how far they have waited for some that are gone."""
+    # Without their batons: one that waits just now notes it again, and only a number is kept.
+    others = [queue for context in list(explain.contexts) for queue in context.queues]
+    for queue, gone in itertools.product(others, queues):
+        queue._seen.pop(gone._id, None)
+
+
+def _destroy_streams(
+    context: DeviceContext, queues: list[StreamQueue], deadline: float
+) -> tuple[str, ...]:
+    """Destroy idle streams, once no other thread is in a native call on them.
+
+    Returns a description of each such call at `deadline`; the context is lost then.
+    """
     with timelines.lock:
         for queue in queues:
             queue._dead = True  # no notification is armed from here on
     while sync.monotonic() < deadline and any(queue._notifier.arming for queue in queues):
         sync.nap(_NAP_SECONDS)
     if context.lost is not None or not queues:
-        return
+        return ()
+    if calls := tuple([call_on(each.name) for each in queues if each._notifier.arming]):
+        give_up(context, calls)
+        return calls
     native = context.native
     with _lost_by_failures(context):
         native.bind()
@@ -161,6 +179,7 @@ def _destroy_streams(context: DeviceContext, queues: list[StreamQueue], deadline
             elif stream:
                 native.release_stream(stream)
             queue._borrowed = None
+    return ()
 
 
 # Contexts
@@ -174,6 +193,11 @@ def give_up(context: DeviceContext, abandoned: tuple[str, ...]) -> None:
     )
     error.given_up = True
     contexts.lose(context, error)
+
+
+def call_on(name: str) -> str:
+    """Return the description of a native call that keeps what has a name from being closed."""
+    return f"a call of the driver's for {name} on another thread"
 
 
 def wait_for_calls(context: DeviceContext, deadline: float) -> bool:
