@@ -11,7 +11,7 @@ from core_harness import LIMIT, Latch, Running, Stall, collect_in_threads, wait_
 
 import hal
 from hal._buffers import alloca as _alloca
-from hal._engine import issuing, steps
+from hal._engine import issuing, progress, steps
 from hal._memory.settings import MemorySettings
 from hal._memory.storage import Storage
 from hal.errors import ClosedError, DeviceLostError, HalError, OperationError, OutOfMemoryError
@@ -36,6 +36,31 @@ def test_running_out_of_memory_m3(opened, async_mode):
     device.queue.dealloca(buffer).wait(LIMIT)
     other = device.queue.alloca(SIZE)
     assert (other.numpy(wait=device.queue.fill(other, 1), timeout=LIMIT) == 1).all()
+
+
+def test_work_that_ends_at_once_on_two_devices_feeds_both_m3(open_probe):
+    """M3: one step retires it all; an alloca that waits for memory of either device gets it."""
+    stall, uses, starved = Stall(), [], []
+    for _ in range(2):
+        device, probe = open_probe(settings=MemorySettings(memory_limit=SIZE))
+        buffer, latch = device.queue.alloca(SIZE), Latch()
+        buffer.allocation.wait(LIMIT)
+        probe.hold(latch)
+        use = device.queues.upload.fill(buffer, 1)
+        device.queue.dealloca(buffer).wait(LIMIT)
+        uses.append((use, latch, probe))
+    progress.put_last(lambda *_: stall(), None, None)  # no other thread retires what ends
+    assert stall.entered.wait(LIMIT)
+    for use, _, _ in uses:
+        starved.append(use.queue.device.queue.alloca(SIZE))
+        wait_until(lambda use=use: use._sequence in use.queue._wanted)
+    for use, latch, probe in uses:
+        latch.open()
+        wait_until(lambda use=use, probe=probe: probe.inner.query_event(use._event.handle))
+    assert hal.Fence([use for use, _, _ in uses]).poll()
+    stall.leave.set()
+    for each in starved:
+        each.allocation.wait(LIMIT)
 
 
 @pytest.mark.parametrize(("place", "times"), [("storages_of", 1), ("_fail", 1), ("_fail", 2)])

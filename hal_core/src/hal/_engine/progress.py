@@ -259,17 +259,17 @@ def _end_work(step: CallStep, budget: int) -> None:
     work = step.work
     # Behind all wake-ups: dropping may run code of the user's, which may take long, or call hal.
     step.calm = True
-    hungry: DeviceContext | None = None
+    hungry: dict[DeviceContext, None] = {}  # all: one step may retire work of several devices
     for kind, item in work:
         if kind == GARBAGE:
             for operation in item:
                 operation._let_go()
             if item:
-                context = item[0]._queue._context  # the context of all of them
+                context = item[0]._queue._context  # the context of all in this list
                 context.epoch = object()  # a search for memory that was in vain is worth another
                 if context.starved:
-                    hungry = context
-    if hungry is None:
+                    hungry[context] = None
+    if not hungry:
         # Before the look: a search that finds work in the step relies on it (`MemorySearch`).
         work.clear()
         if not step.awaited:
@@ -279,8 +279,8 @@ def _end_work(step: CallStep, budget: int) -> None:
     count = len(work)
     step.calm = False
     with timelines.lock:
-        if hungry is not None:
-            hungry.feed_some(work)
+        for context in hungry:
+            context.feed_some(work)
         while True:  # a condition here would be compiled without the exit of the `with`
             if not step.awaited:
                 break
