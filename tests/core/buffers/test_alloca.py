@@ -1,5 +1,8 @@
 """Allocation in the order of a queue: M3."""
 
+import gc
+import weakref
+
 import pytest
 from core_harness import LIMIT
 
@@ -45,3 +48,28 @@ def test_a_refused_dealloca_changes_nothing_m3(opened):
     assert device.statistics().allocations == 2
     queue.dealloca(buffer).wait(LIMIT)
     assert device.statistics().allocations == 1
+
+
+def test_what_has_ended_is_not_kept_by_memory_m3(opened):
+    """M3, Q6: memory that goes on keeps no closed queue, and counts no recording that is gone."""
+    device, _ = opened
+    queues = []
+    for _ in range(40):
+        with device.create_queue() as queue:
+            device.queue.barrier(wait=[queue.dealloca(queue.alloca(SIZE))]).wait(LIMIT)
+        queues.append(weakref.ref(queue))
+    buffer = device.queue.alloca(SIZE)
+    buffer.allocation.wait(LIMIT)
+    for _ in range(20):
+        with device.record() as commands:
+            commands.fill(buffer, 1)
+    with pytest.raises(InvalidArgumentError, match="a recording that uses the buffer directly"):
+        device.queue.dealloca(buffer)
+    del queue
+    gc.collect()
+    assert len(buffer._storage.recordings) <= 2
+    assert sum(each() is not None for each in queues) <= 12
+    assert len(device.queue._seen) <= 2
+    del commands
+    gc.collect()
+    device.queue.dealloca(buffer).wait(LIMIT)

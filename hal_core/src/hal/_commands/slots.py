@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
@@ -269,7 +268,7 @@ class Slots(Sequence[Slot]):
         """Note memory of `Queue.alloca` that a command uses directly."""
         if storage not in self._direct:
             self._direct.append(storage)
-            storage.recordings += (weakref.ref(self),)
+            storage.record(self)
 
     def __getitem__(self, index: int) -> Slot:  # type: ignore[override] # slots are not sliced
         number = as_int(index, "a slot's index is an int")

@@ -46,6 +46,8 @@ RECENT: Final = 40
 """The bits of the size in the key of recent pieces, below the queue's id; larger ones are not put
 aside."""
 
+_MANY_QUEUES: Final = 8
+"""The number of queues from which those are forgotten that have ended: a point keeps its queue."""
 
 SEGMENT: Final = 2 << 20
 """Bytes of a small segment; drivers give out device memory in units of this size."""
@@ -347,7 +349,16 @@ class SegmentPool:
                     is_any = True
                 unsettled.popleft()
                 left -= 1
+        if len(self._last) > _MANY_QUEUES:
+            self._forget_ended()
         return is_any
+
+    def _forget_ended(self) -> None:
+        """Forget points that have retired, and lists that are empty, perhaps of closed queues."""
+        self._last = {key: last for key, last in self._last.items() if not last._retired}
+        for key in [key for key, unsettled in self._unsettled.items() if not unsettled]:
+            del self._unsettled[key]
+            self._free.pop(key, None)  # empty, too: each of its pieces would be unsettled
 
     # Pieces
 
@@ -373,7 +384,7 @@ class SegmentPool:
         """Make all free pieces anew, out of the parts of these segments that are not taken."""
         # Each comes after the last dealloca of every queue, since its own point is unknown. To come
         # after all in flight would not suffice: a dealloca that is being issued is not among them.
-        self._last = {key: last for key, last in self._last.items() if not last._retired}
+        self._forget_ended()
         points = tuple(self._last.values())
         self._begin()
         used: dict[Segment, list[Piece]] = {segment: [] for segment in segments}

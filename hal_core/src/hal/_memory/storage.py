@@ -141,6 +141,12 @@ class Transient(Storage):
                 self._most = max(MANY_USES, 2 * len(uses))  # else each note would look at all
             uses.append(operation)
 
+    def record(self, recording: object) -> None:
+        """Note a recording that uses it directly."""
+        with self._heap.books.lock:
+            living = filter(_is_there, self.recordings)
+            self.recordings = (*living, weakref.ref(recording))
+
     def lend(self) -> None:
         """Note that others use it, who are not noted; raises `ClosedError` as `note` does."""
         with self._heap.books.lock:
@@ -162,8 +168,8 @@ class Transient(Storage):
         return (source is None or is_past(source)) and all(map(is_past, self.uses or ()))
 
 
-def _is_there(part: weakref.ref[AllocaPart]) -> bool:
-    return part() is not None
+def _is_there(reference: weakref.ref[Any]) -> bool:
+    return reference() is not None
 
 
 _is_retired: Final = operator.attrgetter("_retired")
