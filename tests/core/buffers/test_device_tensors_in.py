@@ -124,17 +124,18 @@ def test_other_devices_tensors_are_not_shared(gpu):
     assert elsewhere.asked == []
 
 
-def test_a_tensor_that_fails_leaves_nothing_i7(gpu):
+@pytest.mark.parametrize("kind", [BufferError, RuntimeError, TypeError])
+def test_a_tensor_that_fails_leaves_nothing_i7(gpu, kind):
     """I7: the stream that it was given is used again."""
     device, probe, library = gpu
 
     class Refusing(Tensor):
         def __dlpack__(self, **_):
             message = "requires grad"
-            raise BufferError(message)
+            raise kind(message)
 
     for _ in range(8):
-        with pytest.raises(BufferError, match="requires grad"):
+        with pytest.raises(ExchangeError, match="does not hand itself out: requires grad"):
             device.from_dlpack(Refusing(library, np.zeros(8, np.uint8)))
         gc.collect()
     device.from_dlpack(Tensor(library, np.zeros(8, np.uint8)))

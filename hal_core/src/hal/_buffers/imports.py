@@ -58,7 +58,7 @@ def import_tensor(device: DeviceCore, tensor: object, copy: bool | None) -> Buff
     if memory is not None:
         return _take_dlpack(device, memory, tensor, copy, what)
     if where[0] in HOST_KINDS:
-        taken = dlpack.take_capsule(_ask_for_itself(tensor, what), what)
+        taken = dlpack.take_capsule(_ask_for_itself(tensor, {}, what), what)
     elif copy is False:
         raise ExchangeError(
             f"{what}: it is in {describe_device(where)}, which is not memory of {device._name}; "
@@ -112,9 +112,9 @@ def _ask(tensor: Any, asked: dict[str, object]) -> object:  # noqa: ANN401 - ano
     return tensor.__dlpack__(**asked)
 
 
-def _ask_for_itself(tensor: object, what: str) -> object:
+def _ask_for_itself(tensor: object, asked: dict[str, object], what: str) -> object:
     try:
-        return _ask(tensor, {})
+        return _ask(tensor, asked)
     except HalError:
         raise
     except own(*_REFUSALS) as error:
@@ -155,7 +155,8 @@ def _take_dlpack(
     native = device._native
     native.bind()
     intake = device._external.take()
-    taken = dlpack.take_capsule(_ask(tensor, {"stream": native.export_stream(intake.stream)}), what)
+    asked: dict[str, object] = {"stream": native.export_stream(intake.stream)}
+    taken = dlpack.take_capsule(_ask_for_itself(tensor, asked, what), what)
     return _take(device, memory, taken, intake.capture(), copy, what)
 
 
