@@ -8,7 +8,8 @@ import pytest
 import hal
 import hal.collectives
 from hal._transfers import collectives
-from hal.errors import CollectiveError, InvalidArgumentError
+from hal.collectives.embedded import EmbeddedGroup
+from hal.errors import CollectiveError, CollectiveTimeoutError, InvalidArgumentError
 from hal.native_collectives import CollectiveStep
 
 LIMIT = 20.0
@@ -64,6 +65,26 @@ def test_a_failure_is_told_while_others_submit_g3(groups, monkeypatch):
     monkeypatch.undo()
     assert told == ("all_reduce #1 of 4 float64, sum",)
     hal.wait_all([*first, *made, reduce(groups[1])], LIMIT)
+
+
+@pytest.mark.parametrize("call", ["report", "stop", "abort"])
+def test_a_provider_that_fails_as_a_group_breaks_ends_no_watch_g3(monkeypatch, call):
+    """G3: the group's work fails in time all the same, and so does that of later groups."""
+
+    def fail(*_):
+        message = "the library failed on purpose"
+        raise OSError(message)
+
+    devices = [hal.create_device("cpu") for _ in range(2)]
+    monkeypatch.setattr(EmbeddedGroup, call, fail)
+    for _ in range(2):
+        made = hal.collectives.join_all(devices, timeout=0.05)
+        with pytest.raises(CollectiveTimeoutError):
+            reduce(made[0]).wait(LIMIT)
+        assert call != "stop" or "on purpose" in str(made[0].error.__notes__)
+    monkeypatch.undo()
+    for each in (*made, *devices):
+        each.close()
 
 
 def test_a_refused_submission_leaves_the_group_as_it_was_g1(groups):

@@ -7,7 +7,7 @@ import os
 import threading
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, Self, SupportsFloat
 
@@ -386,7 +386,7 @@ class Group(Participant):
             broken = broken or withdrawn(self._name, self._rank, failed.step, error, self._told())
         begun = None if oldest is None else oldest.begun
         if broken is None and oldest and begun is not None and now - begun > self._timeout:
-            missing, records = self._native.report()
+            missing, records = self._report()
             known = records or self._told()
             if not oldest.submission.done:
                 step, seconds = oldest.step, self._timeout
@@ -407,6 +407,19 @@ class Group(Participant):
             error.__cause__ = raised
             return error
 
+    def _report(self) -> tuple[Sequence[int], Mapping[int, Sequence[str]]]:
+        """Return what the provider knows of the ranks; nothing if it fails as it asks them."""
+        with dropped(Exception):
+            return self._native.report()
+        return (), {}
+
+    def _end(self, function: Callable[[HalError], object], broken: CollectiveError) -> None:
+        """Have the provider end what runs; how it fails in that is told with the group's error."""
+        try:
+            function(broken)
+        except own(Exception) as raised:  # the group's work must fail all the same
+            broken.add_note(f"{self._provider} failed in {function.__name__}(): {raised!r}")
+
     def _told(self) -> dict[int, tuple[str, ...]]:
         # A copy: others submit while this makes words.
         return {self._rank: tuple(map(str, self._records.copy()))}
@@ -419,14 +432,14 @@ class Group(Participant):
         memory = [flight.memory() for flight in flights]  # before they fail, which drops it
         if not self._is_aborted:
             # Once an operation has failed its buffer may be used again, where no peer may write.
-            self._native.stop(broken)
+            self._end(self._native.stop, broken)
         # Before `abort`: what that ends on a stream would count as done.
         for flight in flights:
             if flight.ended is not None:
                 flight.ended.fail(again(broken))
             flight.fail(again(broken))
         if not self._is_aborted:
-            self._native.abort(broken)
+            self._end(self._native.abort, broken)
             if self._native.is_left:
                 _left.append(memory)
             self._is_aborted = True  # last: after a Ctrl-C the next look aborts it

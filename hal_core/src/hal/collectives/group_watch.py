@@ -8,7 +8,7 @@ from queue import SimpleQueue
 from typing import Final, Protocol
 
 from hal.errors import OperationError
-from hal.handlers import own
+from hal.handlers import dropped, own
 
 SLICE: Final = 0.02
 """Seconds between two looks at groups that have work in flight."""
@@ -54,13 +54,18 @@ class _GroupWatch:
             self._added.get()
             while watched:
                 for group in list(watched):
-                    if not group.look():
-                        # Removed first: one that is submitted meanwhile adds it again.
-                        watched.discard(group)
-                        if group.look():
-                            self.add(group)
+                    with dropped(Exception):  # as for want of memory: it is looked at again
+                        self._look(group)
                 group = None  # type: ignore[assignment] # dropped groups are free
                 _pause.wait(SLICE)
+
+    def _look(self, group: WatchedGroup) -> None:
+        """Look at a group, and leave it alone once it has no work in flight."""
+        if not group.look():
+            # Removed first: one that is submitted meanwhile adds it again.
+            watched.discard(group)
+            if group.look():
+                self.add(group)
 
 
 watched: Final[set[WatchedGroup]] = set()
