@@ -78,6 +78,7 @@ def register(
         semaphore, value = timepoint._semaphore, timepoint._value
         if semaphore._failure is not None:
             return semaphore._failure
+        # Before it is registered: by these bits `finish` knows that there is something to remove.
         operation._unresolved |= 1 << index
         if _resolve(operation, index, semaphore, value, work):
             operation._unresolved &= ~(1 << index)
@@ -155,6 +156,7 @@ def claim_next(queue: StreamQueue, step: CallStep) -> Operation | None:
     clear_head(queue)
     while backlog:
         operation = backlog[0]
+        # All behind it waits, too; in an unordered queue `feed_one` puts it back.
         if operation._state == STARVED:
             if queue._ordered:
                 return None

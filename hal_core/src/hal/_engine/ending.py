@@ -67,7 +67,7 @@ def end(operation: Operation, state: int, error: BaseException | None, work: Wor
     """
     queue = operation._queue
     if queue._backlog and queue._issuing is None:
-        work.append((ISSUE, queue))
+        work.append((ISSUE, queue))  # others may have stood behind it
     work.append((GARBAGE, [operation]))
     if operation._state == PARTLY:
         # Parts of it may be on the stream: it is over when the work there has retired.

@@ -172,7 +172,7 @@ class EventPool:
         """
         while events:
             event = events.pop()
-            if self._all.pop(event, event) is None:
+            if self._all.pop(event, event) is None:  # it was there: a close takes out what it ends
                 self._native.destroy_event(event.handle)
 
     @property

@@ -64,7 +64,7 @@ def _issue(operation: Operation, step: CallStep, more: bool) -> Operation | None
     # again (`put_right`).
     operation._is_begun = True
     try:
-        if shared is None:
+        if shared is None:  # else no native call follows
             queue._native.bind()
         if waits:
             for point in waits:
@@ -201,7 +201,7 @@ def put_right(queue: StreamQueue, step: CallStep) -> None:
     with timelines.lock:
         operation = queue._issuing
         if queue._owner is not step or operation is None:
-            return
+            return  # the step broke off behind its release, and another may have it by now
         if operation in queue._ring:
             # `enter` appends before it counts.
             queue._sequence, queue._launched = operation._sequence, operation._launched
@@ -301,6 +301,7 @@ def _mark_end(
 def _let_wait(queue: StreamQueue, point: Operation) -> None:
     """Make a queue's stream wait for an operation of another queue; the device is bound."""
     events = point._queue._context.events
+    # Events in memory are for the device's own streams: `MemoryEvents.let_wait` says why.
     if events is queue._context.events and queue._borrowed is None:
         events.own.wait_event(queue._stream, point._event.recorded(queue._native))
     else:

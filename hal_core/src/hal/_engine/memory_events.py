@@ -267,6 +267,8 @@ def open_memory_events(native: NativeDevice, name: str) -> MemoryEvents:
         cause = error
         with dropped(HalError):
             events.close()
+    # Without an answer nothing is closed: that would wait for streams that may never end. The
+    # native device, which is closed next, ends them.
     problem = f"no answer came within {_PROBE_SECONDS:g} seconds" if cause is None else cause
     raise UnimplementedError(
         f"{what} says that its streams write and await numbers in memory, but a trial failed: "

@@ -132,6 +132,8 @@ class Operation(OperationNumbers):
         if sequence in queue._wanted and queue._watched:
             return
         queue._wanted.add(sequence)
+        # Else the thread watches the queue, and wakes for an earlier operation: it arms for this
+        # one then.
         if not queue._watched or sequence < queue._notifier.armed:
             work.append((WATCH, queue))
             queue._watched = True
@@ -143,7 +145,7 @@ class Operation(OperationNumbers):
         self._waits = self._signals = ()
         self._dependencies = None
         if self._private is not None:
-            self._private._semaphore._owner = None
+            self._private._semaphore._owner = None  # else only the collector would free the two
 
 
 def is_over(operation: Operation) -> bool:

@@ -128,6 +128,7 @@ class StreamQueue(QueueNumbers):
         # Whether others have the stream's handle, and may put work of theirs between ours
         self._shown = borrowed is not None
         self._native.bind()
+        # Last: nothing that fails behind it leaves a stream that nobody knows.
         self._stream = (
             self._native.create_stream()
             if borrowed is None

@@ -86,9 +86,10 @@ def _last_of(queue: StreamQueue) -> list[Operation]:
     operations: list[Operation] = [*queue._unissued(), *queue._hosts]
     for operation in reversed(queue._ring):
         # A part of a recording has no handle to wait for; the rest of it is among the others.
+        # Those before it end no later; one behind it that has failed has ended for its user.
         if operation._state == ISSUED and isinstance(operation, Submission):
             operations.append(operation)
-            break  # what has failed ends no later than those before it
+            break
     if queue._issuing is not None:
         operations.append(queue._issuing)
     return operations

@@ -69,6 +69,8 @@ def _start(step: CallStep, operation: Submission, waits: CheckedWaits) -> None:
     context = queue._context
     if context.provider is not None:
         step.noted = operation
+        # Outside of the timeline lock, a leaf: it takes the lock of the books. From here on the
+        # memory's dealloca knows of this use.
         _note(operation)
     with timelines.lock:
         if queue._closed:
@@ -77,6 +79,7 @@ def _start(step: CallStep, operation: Submission, waits: CheckedWaits) -> None:
         # now can never be signalled (S1), so the caller learns it here, where the mistake is.
         if (error := not_above(operation._signals)) is not None:
             raise error
+        # In this order: an interrupt between the two finds it noted twice, and ends it once.
         step.operation = operation
         step.noted = None
         if context.lost is not None:

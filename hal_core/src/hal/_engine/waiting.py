@@ -536,6 +536,8 @@ class HostWaiter:
 
         No lock held; any thread, once the waiting one is out of the wait.
         """
+        # First: nobody rings for it from here on, so the doorbell can be another waiter's. A ring
+        # that is on its way already wakes that one in vain.
         self._is_asleep = False
         bell, self._bell = self._bell, None
         if bell is not None:
