@@ -199,6 +199,7 @@ class Books(BooksNumbers):
         block = lease.block
         self._begin()
         blocks, place = self.blocks, block.place
+        # A slice: a block that an interrupt kept from the list has no place there.
         if block.lease is not lease or blocks[place : place + 1] != [block]:
             self._is_broken = False
             return False

@@ -41,8 +41,8 @@ class DriverMemory:
         self.is_closed = False  # whether the device is being closed; set under `growing`
         # Another object whenever a block has been given back (see `DeviceContext.epoch`)
         self.frees = object()
-        # The bytes of the driver's pool that may be in use without more memory of the device's: so
-        # many were, and the pool keeps them. The C extension allocates no further than that.
+        # How many bytes of the driver's pool may be in use before the pool must grow, which may
+        # block: so many were in use before, and the pool keeps them. C allocates no further.
         self.at_hand = 0
         has_pool = "async_allocations" in context.native.features
         # Whether the driver's pool serves allocas of device memory

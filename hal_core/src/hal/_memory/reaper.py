@@ -343,7 +343,7 @@ class Reaper:
             held, owner.owner = owner.owner, None
             if isinstance(held, Releasable):
                 held.release()
-            del held
+            del held  # before the callback, which says that hal keeps it no more
             if callback is not None:
                 progress.dispatcher.append(callback)
                 progress.dispatcher.wake()

@@ -73,6 +73,8 @@ class StreamOrder:
         If something may still use it then, it is given back once that has ended.
         """
         lease, books = storage._lease, self._books
+        # In a signal handler that has interrupted a holder of the lock: the dealloca's end gives
+        # back then, or the finaliser.
         if lease is None or books.lock._is_owned():
             return
         queue = operation._queue
