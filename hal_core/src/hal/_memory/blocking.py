@@ -25,11 +25,11 @@ from hal._base.failures import as_failure, fresh
 from hal._engine import contexts, progress, timelines
 from hal._engine.closing import end_all
 from hal._engine.steps import CallStep
+from hal._memory.access import late_address
 from hal._memory.core import CopyStream, DeviceCore
-from hal._memory.extent import no_address
 from hal._memory.storage import Storage, Transient
 from hal._memory.views import array_address, view_of
-from hal.errors import DeviceLostError, OperationError
+from hal.errors import DeviceLostError
 from hal.handlers import dropped, own
 
 if TYPE_CHECKING:
@@ -106,9 +106,7 @@ def _move(step: CallStep, device: DeviceCore, request: _Request) -> None:
             raise fresh(context.lost)
         step.contexts = (context,)  # nothing is freed before the step is done
         ours = _take(device, step) if seen is None else None
-    place = storage.address
-    if place is None:
-        raise no_address(storage, OperationError)
+    place = late_address(storage)
     view = None
     if storage.__class__ is Transient and not is_operation:
         view = view_of(storage)  # as long as it lives no dealloca gives the memory back

@@ -13,10 +13,9 @@ import ctypes
 from typing import TypeAlias
 
 from hal._engine.payload import Payload
+from hal._memory.access import late_address
 from hal._memory.core import DeviceCore
-from hal._memory.extent import no_address
 from hal._memory.storage import Storage
-from hal.errors import OperationError
 from hal.native import MemoryType
 
 HostLocation: TypeAlias = tuple[int, Storage | None]
@@ -49,7 +48,6 @@ def _address_of(place: HostLocation) -> int:
     start, storage = place
     if storage is None:
         return start
-    if storage.address is None:
-        raise no_address(storage, OperationError)
+    late_address(storage)
     assert storage.host_address is not None  # noqa: S101 - pinned memory is the host's
     return storage.host_address + start
