@@ -148,6 +148,8 @@ static bool listen(struct meeting *self, bool is_small) {
 static bool begin_exchange(struct meeting *self, const char *header) {
   memcpy(header_of(self, self->rank), header, HEADER);
   if (self->length) {
+    /* Release: who sees the number sees the sheet behind it, and knows that this rank is done with the sheets before:
+     * their ranks may write to them again. */
     atomic_store_explicit(&sheet_of(self, self->rank)->number, atomic_load(&self->begun), memory_order_release);
     self->is_shown = self->size > 1;
     return true;
@@ -248,6 +250,8 @@ static enum stage help(struct meeting *self, struct run *run) {
 static int run_on_stream(void *argument, int helps) {
   struct run *given = argument;
   struct meeting *self = given->meeting;
+  /* Before it looks whether the meeting was stopped: `stop` does both the other way round, so that one of the two sees
+   * the other. That takes a total order, which only the default of C's atomics has. */
   atomic_store(&self->inside, 1);
   if (helps && (given->stage = help(self, given)) != OVER) return 0;
   if (!helps && !run(self, given)) {
@@ -411,7 +415,7 @@ static PyObject *meeting_records(PyObject *object, PyObject *unused) {
   char records[RECORDS][HEADER];
   (void)unused;
   memcpy(records, self->records, sizeof records);
-  atomic_thread_fence(memory_order_acquire);
+  atomic_thread_fence(memory_order_acquire); /* `begun` is read again only once all is copied */
   unsigned long long next = atomic_load(&self->begun) + 1, first = next < RECORDS ? 0 : next - RECORDS;
   unsigned long long count = first < begun ? begun - first : 0;
   PyObject *found = PyList_New((Py_ssize_t)count);
