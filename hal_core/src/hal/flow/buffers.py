@@ -145,10 +145,10 @@ class TrackedBuffer:
         return self.flow.fence(self, readers=True)
 
     def named(self, name: str, mode: MemoryMode) -> TrackedBuffer:
-        """Return the same bytes with a name and a mode, which last as long. For the package.
+        """Return a buffer of the same bytes that has a name and a mode while it lives.
 
-        Raises `InvalidArgumentError` for bytes that another name has in another mode, if
-        kernels only read one of both.
+        For the package. Raises `InvalidArgumentError` for bytes that another name has in another
+        mode, if kernels only read one of both.
         """
         made = TrackedBuffer(self.flow, self.history, self.raw, self.start, self.shape, name, mode)
         with _naming:
