@@ -47,6 +47,25 @@ def test_streaming_reads_in_place_where_it_can(device, second_device):
             assert merge.expect(own).raw.address == own.raw.address
 
 
+def test_what_is_held_is_read_once(device):
+    """Another thread may load something else between two looks."""
+
+    class Emptied:
+        looks = 0
+
+        @property
+        def _held(self):
+            self.looks += 1
+            return held if self.looks == 1 else None
+
+    with Flow(device) as flow:
+        merge = flow.merge_buffer()
+        merge.load(ints(flow, 1), "streaming")
+        held = merge._held
+        assert type(merge).source.fget(Emptied()) is held.source
+        assert type(merge).mode.fget(Emptied()) == "streaming"
+
+
 @pytest.mark.parametrize(("mode", "sum_"), [("copy", 11), ("streaming", 21)])
 def test_a_copy_is_of_the_load_and_streaming_of_the_work(
     pair, kernels, device, second_device, mode, sum_

@@ -54,6 +54,23 @@ def test_a_pointer_can_be_given_with_each_call(root, program, flow):
         writing(y=root["constant"])
 
 
+def test_recordings_that_another_thread_forgets_are_made_again(root, program):
+    """As it does when it has many, or closes a context: in the middle of a call of this one."""
+
+    class Forgotten(dict):
+        def __contains__(self, key):
+            found = super().__contains__(key)
+            self.clear()
+            return found
+
+    routine = root.link(program, step("add"), step("count"))
+    routine(amount=1)
+    routine._kept = Forgotten(routine._kept)
+    routine(amount=2)
+    assert np.array_equal(root["y"].numpy(timeout=LIMIT), NUMBERS + 3)
+    assert len(recordings(routine)) == 1
+
+
 def test_one_buffer_for_two_open_pointers_is_ordered(root, program, flow):
     routine = root.link(program, step("add", x=None), step("count", y=None))
     buffer = flow.from_host(NUMBERS)

@@ -72,12 +72,14 @@ class MergeBuffer:
     @property
     def source(self) -> TrackedBuffer | None:
         """The buffer loaded last, or None."""
-        return None if self._held is None else self._held.source
+        held = self._held  # once: another thread may load something else
+        return None if held is None else held.source
 
     @property
     def mode(self) -> MergeMode:
         """The mode in effect: ``"streaming"`` if kernels read the source in place."""
-        return "streaming" if self._held is not None and self._held.part is None else "copy"
+        held = self._held
+        return "streaming" if held is not None and held.part is None else "copy"
 
     @property
     def capacity(self) -> int:

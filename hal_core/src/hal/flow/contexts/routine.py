@@ -292,7 +292,7 @@ class Routine:
         if key not in self._kept:  # it costs as much as many dispatches
             self._kept[key] = None
             return None
-        known = self._kept[key]
+        known = self._kept.get(key)  # None, too, if another thread has just forgotten them all
         if known is None:
             kinds: list[Any] = [np.uint8] * len(slots) + ["scalar"] * len(self._scalars)
             known = self._lanes.device.record(slots=kinds, hazards="auto")
