@@ -9,11 +9,12 @@ from collections import deque
 
 import pytest
 from child_processes import assert_quiet
-from core_harness import LIMIT, handled_by, wait_until
+from core_harness import LIMIT, Running, handled_by, wait_until
 from recovery_world import WORLD
 
 import hal
 from hal._base.failures import is_users
+from hal._commands.instances import Lease
 from hal._engine import progress, timelines
 from hal.errors import InvalidArgumentError, ReentrantCallError
 
@@ -512,3 +513,27 @@ def test_a_call_that_was_put_off_and_refused_is_told(device, monkeypatch):
     del bag
     wait_until(lambda: told)
     assert isinstance(told[0].exc_value, InvalidArgumentError)
+
+
+def test_a_handler_in_the_middle_of_a_trim_may_execute_o3(device):
+    """O3: the trim has no lock in its hands that the execution takes."""
+    buffer = device.allocate(16)
+    with device.record(command_buffer="graph") as commands:
+        commands.fill(buffer, 1)
+    device.queue.execute(commands).wait(LIMIT)
+    (instance,) = commands._playback._pool._instances
+    executed = []
+
+    class Interrupted(weakref.ref):
+        """A reference to a lease; to look at it is where the handler comes."""
+
+        def __call__(self):
+            if not executed:
+                executed.append(device.queue.execute(commands))
+                executed[0].wait(LIMIT)
+            return super().__call__()
+
+    instance.lease = Interrupted(Lease())
+    Running(device.trim).result()
+    assert executed[0].done
+    device.queue.execute(commands).wait(LIMIT)

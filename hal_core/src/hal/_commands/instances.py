@@ -220,8 +220,9 @@ class InstancePool:
 
     def trim(self) -> None:
         """Release instances that nothing runs."""
-        with self._lock:  # their finalisers do not take it
-            self._instances = tuple(filter(lambda each: each.lease() is not None, self._instances))
+        # Without the lock: a signal handler that comes here would find it taken by its own thread.
+        # What is taken or added meanwhile is lost to the pool at the most, for its lease holds it.
+        self._instances = tuple([each for each in self._instances if each.lease() is not None])
 
     def _is_asked(self, stream: int) -> bool:
         """Return whether an instance of a stream asks for one more, and end that."""
