@@ -23,7 +23,7 @@ from hal._commands.slots import SlotSpecs
 from hal._devices import lifecycle
 from hal._devices.queue import Queue, Queues, add_queue
 from hal._engine import contexts, external, progress, steps
-from hal._engine.closing import trim_events
+from hal._engine.closing import NAP_SECONDS, trim_events
 from hal._engine.device_context import DeviceContext
 from hal._engine.semaphore import Semaphore
 from hal._engine.shared_semaphore import create_semaphore, open_semaphore
@@ -64,8 +64,6 @@ if TYPE_CHECKING:
     from hal._engine.memory_events import MemoryEvents
     from hal.tickets import BufferTicket, SemaphoreTicket
 
-
-_NAP_SECONDS: Final = 0.001  # pause between two looks at another thread that is closing the device
 
 Shape: TypeAlias = SupportsIndex | Sequence[SupportsIndex]
 """The length of each axis, or of the only one."""
@@ -558,4 +556,4 @@ class Device(DeviceCore):
                 return ended
             if sync.monotonic() >= deadline:
                 return (f"{self._name}, which another thread is still closing",), ()
-            sync.nap(_NAP_SECONDS)
+            sync.nap(NAP_SECONDS)

@@ -11,6 +11,7 @@ import contextlib
 import functools
 import itertools
 from collections.abc import Callable, Iterator
+from typing import Final
 
 from hal._base import sync
 from hal._engine import contexts, explain, progress, steps, timelines
@@ -25,8 +26,8 @@ from hal._engine.timelines import CHANGE
 from hal.errors import DeviceLostError, HalError
 from hal.handlers import dropped, own
 
-_NAP_SECONDS = 0.001
-"""Pause between two looks at another thread that is in the middle of a native call.
+NAP_SECONDS: Final = 0.001
+"""Pause between two looks at what another thread has to do first, such as to end a native call.
 
 To be told by that thread was rejected: every call would have to look for somebody who waits.
 """
@@ -79,7 +80,7 @@ def _close_queues(step: CallStep, queues: list[StreamQueue], deadline: float) ->
         # Another thread may be closing the others; all of them must be closed.
         if not any(map(_is_left, queues)) or sync.monotonic() >= deadline:
             return abandoned
-        sync.nap(_NAP_SECONDS)
+        sync.nap(NAP_SECONDS)
 
 
 def _begin_close(queues: list[StreamQueue], step: CallStep) -> list[StreamQueue]:
@@ -131,7 +132,7 @@ def _wait_for(running: list[Operation], seconds: float) -> None:
     last = running[-1]
     if not isinstance(last, Submission) or last._state != ISSUED:
         # In another thread's hands, or failed and kept for its resources only.
-        sync.nap(min(seconds, _NAP_SECONDS))
+        sync.nap(min(seconds, NAP_SECONDS))
         return
     with dropped(HalError):  # the caller looks at it again, whatever its outcome
         last.wait(seconds)
@@ -161,7 +162,7 @@ def _destroy_streams(
         for queue in queues:
             queue._dead = True  # no notification is armed from here on
     while sync.monotonic() < deadline and any(queue._notifier.arming for queue in queues):
-        sync.nap(_NAP_SECONDS)
+        sync.nap(NAP_SECONDS)
     if context.lost is not None or not queues:
         return ()
     if calls := tuple([call_on(each.name) for each in queues if each._notifier.arming]):
@@ -205,7 +206,7 @@ def wait_for_calls(context: DeviceContext, deadline: float) -> bool:
     while steps.users(context) or (context.direct is not None and context.direct.users):
         if sync.monotonic() >= deadline:
             return False
-        sync.nap(_NAP_SECONDS)
+        sync.nap(NAP_SECONDS)
     return True
 
 

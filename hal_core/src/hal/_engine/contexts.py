@@ -84,4 +84,5 @@ def _share_loss(step: CallStep, context: DeviceContext, other: DeviceContext) ->
 
 
 def _losses(contexts: list[DeviceContext]) -> Work:
+    # Its own function: a condition is not looked at inside of the ``with`` (`timelines.lock`).
     return [(CHANGE, (ending.lose, each, each.lost)) for each in contexts if each.lost is not None]

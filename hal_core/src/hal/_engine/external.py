@@ -373,6 +373,7 @@ def issued(context: DeviceContext) -> list[Operation]:
 
 def _newest(context: DeviceContext) -> list[Operation]:
     """Return the newest operation of each queue that has unretired work; under the lock."""
+    # Its own function: a condition is not looked at inside of the ``with`` (`timelines.lock`).
     return [queue._ring[-1] for queue in context.queues if queue._ring]
 
 

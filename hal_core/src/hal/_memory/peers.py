@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from hal._base import sync
 from hal._engine import contexts, progress, timelines
-from hal._engine.closing import give_up
+from hal._engine.closing import NAP_SECONDS, give_up
 from hal._engine.device_context import DeviceContext
 from hal._engine.ending import end, left_behind
 from hal._engine.operation import CANCELLED
@@ -29,9 +29,6 @@ from hal._memory.usage import DISPATCH, explain_refusal
 from hal.errors import ArgumentTypeError, InvalidArgumentError, UnimplementedError
 
 _FEATURE: Final = "peer_access"
-_NAP_SECONDS: Final = 0.001
-"""Pause between two looks at what other devices still do with ours."""
-
 _GRACE_SECONDS: Final = 0.25
 """How long another thread may need to drop what the operations of a lost device held."""
 
@@ -149,7 +146,7 @@ def end_visits(owner: DeviceContext, deadline: float) -> tuple[str, ...]:
             break
         for guest in guests:
             contexts.harvest(guest)
-        sync.nap(_NAP_SECONDS)
+        sync.nap(NAP_SECONDS)
     else:
         return ()
     abandoned = tuple(f"work on {guest.name} that uses memory of {owner.name}" for guest in guests)
