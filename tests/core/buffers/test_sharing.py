@@ -11,7 +11,7 @@ import threading
 
 import numpy as np
 import pytest
-from core_harness import LIMIT, wait_until
+from core_harness import LIMIT, Running, wait_until
 
 import hal
 from hal._base import futex
@@ -499,3 +499,20 @@ def test_callbacks_and_any_waits_see_values_of_others_s8(pair):
     never = hal.create_semaphore()
     second.signal(5)
     assert hal.wait_any([never.at(1), first.at(5)], LIMIT) == 1
+
+
+def test_a_handler_that_shares_while_the_bell_is_hung_up_waits_for_nobody_o3(monkeypatch):
+    """O3: it has one hung up, and the call that it has interrupted takes that."""
+    watch, create, inner = watching.SharingWatch(), SharedRegion.create, []
+
+    def interrupted(*arguments):
+        made = create(*arguments)
+        if not inner:
+            inner.append(None)
+            inner[0] = watch.bell()
+        return made
+
+    monkeypatch.setattr(SharedRegion, "create", interrupted)
+    assert Running(watch.bell).result() == inner[0] == watch.bell()
+    bell, watch._bell = watch._bell, None  # the thread ends
+    watch._ring(bell)

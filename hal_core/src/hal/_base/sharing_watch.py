@@ -54,7 +54,8 @@ class SharingWatch:
     """The objects that this process shares with others, and the thread that watches them."""
 
     def __init__(self) -> None:
-        self._lock = sync.Lock()  # held while the bell is hung up
+        # Held while the bell is hung up; a signal handler of its holder may come in
+        self._lock = sync.OwnedLock()
         self._bell: SharedRegion | None = None
         self._watched: dict[SharedObject, None] = {}
         self._followed: dict[FollowedObject, float] = {}  # until when; the thread's
@@ -70,12 +71,13 @@ class SharingWatch:
         with self._lock:
             if self._bell is None:
                 bell = SharedRegion.create("bell", 0)
-                self._bell = bell
-                try:
-                    sync.start_thread("hal-sharing", self._run)
-                except HalError:
-                    self._bell = None
-                    raise
+                if self._bell is None:  # again: such a handler may have hung up one
+                    self._bell = bell
+                    try:
+                        sync.start_thread("hal-sharing", self._run)
+                    except HalError:
+                        self._bell = None
+                        raise
             return self._bell.fd
 
     def add(self, watched: SharedObject) -> None:
