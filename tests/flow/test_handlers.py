@@ -6,6 +6,10 @@ It gets what it asks for, or `ReentrantCallError`; what it has interrupted goes 
 import pytest
 from child_processes import assert_quiet, run_python
 
+import hal
+from hal.errors import ReentrantCallError
+from hal.flow import Flow
+
 TRIALS = """
     import contextlib, faulthandler, sys
     import numpy as np
@@ -78,3 +82,26 @@ TRIALS = """
 @pytest.mark.parametrize("kind", ["fill", "write", "merge", "adopt"])
 def test_a_handler_at_every_call_of_a_flow_o3(tmp_path, kind):
     assert_quiet(run_python(tmp_path, TRIALS, arguments=(kind,)))
+
+
+def test_a_handler_while_a_queue_is_noted_is_refused_o3(monkeypatch):
+    """O3: else the queue that it uses would be forgotten, and work in it not be waited for."""
+    device, refused = hal.create_device("cpu"), []
+    with device, Flow(device) as flow:
+        buffers = [flow.allocate(16) for _ in range(2)]
+        queues = [device.create_queue() for _ in range(2)]
+        look = flow._open_queues
+
+        def interrupted():
+            found = look()
+            with pytest.raises(ReentrantCallError) as caught:
+                flow.fill(buffers[1], 1, queue=queues[1])
+            refused.append(caught.value)
+            return found
+
+        monkeypatch.setattr(flow, "_open_queues", interrupted)
+        flow.fill(buffers[0], 1, queue=queues[0]).wait(60.0)
+        monkeypatch.undo()
+        assert len(refused) == 1
+        flow.fill(buffers[1], 1, queue=queues[1]).wait(60.0)
+        assert {*queues} <= {*flow._queues}

@@ -215,9 +215,11 @@ class Scheduler(Tracker):
             )
         if queue not in self._queues:
             self.lanes_of(queue.device)
-            with self._lock:
-                self._queues = dict.fromkeys((*self._open_queues(), queue))
+            self._alone(self._note_queue, queue)
         return queue
+
+    def _note_queue(self, queue: hal.Queue) -> None:
+        self._queues = dict.fromkeys((*self._open_queues(), queue))
 
     def _settle(self, history: History) -> None:
         """Have a memory with unknown work come after everything; under the lock."""
