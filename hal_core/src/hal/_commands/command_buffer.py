@@ -301,7 +301,7 @@ class CommandBuffer(Recorder, Collectives["Buffer | Slot", None]):
                 self._playback, self._only = work, queue
         else:
             self._playback = self._make_playback(self._device, commands, order, rules)
-        self._ended = True
+        self._ended = True  # only now: an end that an interrupt cuts short is repeated
         self._commands, self._order = [], CommandOrder()
 
     # Inside

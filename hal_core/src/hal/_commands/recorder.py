@@ -127,6 +127,8 @@ class Recorder:
             if memory == DIRECT:
                 continue
             if arena is not None and memory == len(self._slots):
+                # With hazards any later command may use the bytes of a temporary that has ended:
+                # that they are the same orders the two. Else only barriers and events do.
                 arena.use(start, number if self._hazards else self._order.stop)
             self._slots.need(memory, nodes.needed(start, size), alignment, rights, element)
         if command.values:

@@ -78,7 +78,7 @@ class GroupRegion(Region):
             blocking.write(self._device, self.memory, self.start, data, blocking.IS_OPERATION)
             return
         memory = host_bytes(self.memory, self.start, self.size)
-        if memory.ctypes.data != data.ctypes.data:
+        if memory.ctypes.data != data.ctypes.data:  # else it is what `read` has shown
             np.copyto(memory, data)
 
 
