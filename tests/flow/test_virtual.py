@@ -187,3 +187,16 @@ def test_nothing_is_left_open_when_one_cannot_be_opened(monkeypatch):
     with pytest.raises(OutOfMemoryError):
         virtual_devices("cpu", 3)
     assert [device.closed for device in opened] == [True, True]
+
+
+def test_what_cannot_join_its_hardware_is_not_left_open(monkeypatch):
+    """Such as one that a Ctrl-C comes to; `virtual_devices` leaves none of them open then."""
+    before = [*lifecycle.devices]
+
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(hal.Device, "share_loss", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        virtual_devices("cpu", 2)
+    assert [*lifecycle.devices] == before

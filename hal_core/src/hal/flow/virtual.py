@@ -70,7 +70,11 @@ class PhysicalDevice:
         if memory_limit is not None:
             given["memory_limit"] = memory_limit
         device = hal.create_device(self._spec, **given, name=f"virtual {number}")
-        return VirtualDevice(device, self)
+        try:
+            return VirtualDevice(device, self)
+        except BaseException:
+            device.close()  # nobody else knows it
+            raise
 
     def add(self, member: VirtualDevice) -> None:
         """Add a virtual device, which is lost with the others; for this module."""
