@@ -226,7 +226,8 @@ def test_a_rank_that_splits_too_late_is_told_so_and_may_come_again_over_mpi_g4()
 
 
 def test_a_rank_that_hangs_while_a_group_is_made_is_given_up_over_mpi_g4():
-    for rank, each in fail("unmade", 2).items():
+    run = [*SHELL, sys.executable, FAILURES, "unmade", 30.0]
+    for rank, each in told(start(2, *run, options=[ALONE]), 2).items():
         assert f"rank {rank} waited 1 s for the others to make tested/1" in each["text"]
         assert each["next"] is None
 
