@@ -35,22 +35,23 @@ def check_books(device):
     """Compare what is derived with what it is derived from, and see that no two pieces overlap."""
     books = device._heap.books
     check_blocks(device)
-    assert books.unused == sum(each.cached for each in books.survey())
-    for pool in books.pools:
-        recent = [piece for pieces in pool.recent.values() for piece in pieces]
-        free = [
-            piece
-            for each in pool._free.values()
-            for same in each._by_size.values()
-            for piece in same
-        ]
-        assert not any(piece.is_free for piece in recent)
-        known = [*pool.taken, *recent, *free]
-        spans = sorted((piece.address, piece.address + piece.size) for piece in known)
-        assert sum(segment.size for segment in pool._segments) == sum(
-            end - start for start, end in spans
-        )
-        assert all(one[1] <= two[0] for one, two in itertools.pairwise(spans))
+    with books.lock:  # other threads give memory back
+        assert books.unused == sum(each.cached for each in books.survey())
+        for pool in books.pools:
+            recent = [piece for pieces in pool.recent.values() for piece in pieces]
+            free = [
+                piece
+                for each in pool._free.values()
+                for same in each._by_size.values()
+                for piece in same
+            ]
+            assert not any(piece.is_free for piece in recent)
+            known = [*pool.taken, *recent, *free]
+            spans = sorted((piece.address, piece.address + piece.size) for piece in known)
+            assert sum(segment.size for segment in pool._segments) == sum(
+                end - start for start, end in spans
+            )
+            assert all(one[1] <= two[0] for one, two in itertools.pairwise(spans))
 
 
 def case_a_pair_takes_no_python_m3(device):

@@ -9,6 +9,7 @@ from functools import partial
 
 import numpy as np
 import pytest
+from core_harness import wait_until
 from shortcut_harness import Calls, OnlyC, fails, in_threads, main, warm
 
 import hal
@@ -113,7 +114,7 @@ def case_arrays_are_copied_without_python_q4(device):
     device.wait_idle(30)
     del last
     gc.collect()
-    assert kept() is None
+    wait_until(lambda: kept() is None)
 
 
 def case_other_arrays_are_copied_by_python_q4(device):
