@@ -8,7 +8,7 @@ import weakref
 
 import numpy as np
 import pytest
-from core_harness import LIMIT
+from core_harness import LIMIT, wait_until
 
 import hal
 from hal.errors import ClosedError, HalError, InvalidArgumentError, OperationError, OutOfMemoryError
@@ -370,7 +370,7 @@ def test_a_flow_may_be_closed_while_another_thread_writes(device, second_device,
         watched.reached.clear()
         closer.start()
         # Where closing takes no lock it has begun by now, and waits for the first array.
-        assert watched.reached.wait(0.2) or flow.closed
+        wait_until(lambda: watched.reached.is_set() or flow.closed)
     writer.join(LIMIT)
     gate.signal(1)
     closer.join(LIMIT)
