@@ -17,18 +17,17 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import itertools
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
 from importlib import resources
 from typing import Final
 
-from hal.cpp_tokens import Token, edited, tokenize
+from hal.cpp_tokens import edited
 from hal.handlers import own
 from hal.native import CompileRequest, EntryPoint
 from hal_cpu import _region_text, _regions, _reword
-from hal_cpu._outside import DEFINE, outside
+from hal_cpu._declarations import Body, Text, read, spread
+from hal_cpu._outside import outside
 from hal_cpu._preprocess import MARKER, SOURCE
 from hal_cpu._region_tokens import Edit as _Edit
 from hal_cpu._region_tokens import HiddenError, Outside
@@ -41,6 +40,7 @@ HEADERS: Final = ("kernel.h", "regions.h", "launch.h", "warp.h", "intrinsics.h",
 
 MODULES: Final = (
     "hal.cpp_tokens",
+    "hal_cpu._declarations",
     "hal_cpu._dialect",
     "hal_cpu._outside",
     "hal_cpu._preprocess",
@@ -81,69 +81,6 @@ _VECTORS: Final = frozenset(
         __nv_bfloat162"""
     )
 )
-# Words before a parenthesis that is not a function's.
-_KEYWORDS: Final = frozenset(
-    _WORD.findall(
-        """if while for switch return sizeof alignof decltype catch alignas __attribute__ __align__
-        __launch_bounds__ static_assert noexcept"""
-    )
-)
-# Words of a declaration that are not the declared name.
-_COMMON: Final = frozenset(
-    _WORD.findall(
-        """alignas auto bool char class const constexpr double enum extern float inline int long
-        mutable public private protected short signed static struct template thread_local typedef
-        typename union unsigned using void volatile __device__ __host__ __constant__ __shared__
-        __global__ __restrict__ __forceinline__ __noinline__ __managed__ __align__ size_t int8_t
-        int16_t int32_t int64_t uint8_t uint16_t uint32_t uint64_t"""
-    )
-)
-
-
-@dataclass(slots=True)
-class _Chunk:
-    """The words of one declaration outside kernels, and the names that it may define."""
-
-    words: set[str] = field(default_factory=set)
-    names: set[str] = field(default_factory=set)
-
-
-@dataclass(slots=True)
-class _Body:
-    """The place of a function's braces and the words in it, a kernel's parameters included."""
-
-    start: int
-    end: int = 0
-    words: set[str] = field(default_factory=set)
-    tokens: list[Token] = field(default_factory=list)
-
-
-@dataclass(slots=True)
-class _Text:
-    """The results of one walk over a text.
-
-    Attributes
-    ----------
-    chunks
-        The declarations outside kernels, macros among them.
-    macros
-        The macros alone.
-    kernels
-        The kernels by name.
-    functions
-        The other functions' bodies.
-    dynamic
-        The names at namespace scope that stand for dynamic shared memory.
-    edits
-        The changes for shared memory and for kernels' declarations.
-    """
-
-    chunks: list[_Chunk] = field(default_factory=list)
-    macros: list[_Chunk] = field(default_factory=list)
-    kernels: dict[str, _Body] = field(default_factory=dict)
-    functions: list[_Body] = field(default_factory=list)
-    dynamic: set[str] = field(default_factory=set)
-    edits: list[_Edit] = field(default_factory=list)
 
 
 def split_options(options: Sequence[str]) -> tuple[list[str], str]:
@@ -202,14 +139,14 @@ def rewrite(
         dialect's headers. Called if they stand in the way of a kernel with barriers.
     """
     macros = definitions(request)
-    text, given = _read(request.source, request.entries), _read(macros, ())
-    prelude = _read(request.prelude, ())
-    others = [*prelude.chunks, *_read(foreign, ()).chunks, *given.chunks, *text.chunks]
+    text, given = read(request.source, request.entries), read(macros, ())
+    prelude = read(request.prelude, ())
+    others = [*prelude.chunks, *read(foreign, ()).chunks, *given.chunks, *text.chunks]
     users = frozenset[str]().union(*(chunk.names for chunk in others))
     if loops:
         request, text = _reworded(request, text, given, users)
-    with_barriers = _spread(_BARRIERS, others)
-    with_thread = _spread(_THREAD | text.dynamic | {"__shared__"}, others)
+    with_barriers = spread(_BARRIERS, others)
+    with_thread = spread(_THREAD | text.dynamic | {"__shared__"}, others)
     # A kernel has these itself.
     with_thread -= _THREAD | text.dynamic | {"__shared__"}
     words = set[str]().union(
@@ -284,7 +221,7 @@ def rewrite(
 
 
 def _divided(
-    entry: EntryPoint, body: _Body, meeting: set[str], around: Outside, source: str, foreign: str
+    entry: EntryPoint, body: Body, meeting: set[str], around: Outside, source: str, foreign: str
 ) -> tuple[tuple[list[_Edit], bool] | None, bool]:
     """Return what `_regions.split` returns of a kernel, and whether to preprocess it before."""
     meets = body.words & meeting
@@ -299,8 +236,8 @@ def _divided(
 
 
 def _reworded(
-    request: CompileRequest, text: _Text, macros: _Text, users: Collection[str]
-) -> tuple[CompileRequest, _Text]:
+    request: CompileRequest, text: Text, macros: Text, users: Collection[str]
+) -> tuple[CompileRequest, Text]:
     """Return a request with its kernels reworded, as `_reword` does it, and the walk over it."""
     while True:
         hidden = set[str]().union(
@@ -328,7 +265,7 @@ def _reworded(
         ]
         source = edited(request.source, edits)
         request = dataclasses.replace(request, source=source, entries=tuple(entries))
-        text = _read(source, entries)
+        text = read(source, entries)
 
 
 def _headers(request: CompileRequest, words: set[str]) -> Iterator[str]:
@@ -390,208 +327,12 @@ def _line(source: str, place: int) -> int:
     return first + source.count("\n", start, place)
 
 
-def _spread(roots: frozenset[str], chunks: Sequence[_Chunk]) -> set[str]:
-    """Return the roots and every name whose definition mentions one, directly or not."""
-    found = set(roots)
-    waiting = list(chunks)
-    while True:
-        left = []
-        for chunk in waiting:
-            if chunk.words.isdisjoint(found):
-                left.append(chunk)
-            else:
-                found |= chunk.names
-        if len(left) == len(waiting):
-            return found
-        waiting = left
-
-
-def _pointers(text: _Text) -> Iterator[_Edit]:
+def _pointers(text: Text) -> Iterator[_Edit]:
     """Yield the edits that let functions use dynamic shared memory declared outside of them."""
     for name in sorted(text.dynamic):
-        mentions = _spread(frozenset({name}), text.macros)
+        mentions = spread(frozenset({name}), text.macros)
         for body in [*text.kernels.values(), *text.functions]:
             if not body.words.isdisjoint(mentions):
                 # In braces of its own, since the function may use the name for something else.
                 yield _Edit(body.start, body.start, f"{{ HAL_DYNAMIC_POINTER({name});")
                 yield _Edit(body.end, body.end, "}")
-
-
-def _read(source: str, entries: Sequence[EntryPoint]) -> _Text:
-    """Walk a text once and collect what `rewrite` needs."""
-    text = _Text(kernels={entry.name: _Body(entry.body_start, entry.body_end) for entry in entries})
-    tokens = list(tokenize(source))
-    places = sorted((entry.parameters_start, entry.body_end, entry.name) for entry in entries)
-    reader = _Reader(text)
-    for index, token in enumerate(tokens):
-        while places and token.start >= places[0][1]:
-            places.pop(0)
-            reader.leave_kernel()
-        kernel = text.kernels[places[0][2]] if places and token.start >= places[0][0] else None
-        if token.kind == "directive":
-            if kernel is not None:
-                kernel.tokens.append(token)
-            macros = list(_directive(token.text))
-            text.macros += macros
-            text.chunks += macros
-            reader.split()
-            continue
-        if token.text == "__shared__":
-            local = kernel is not None or reader.opaque()
-            _shared(text, tokens, index, source, local=local)
-        if kernel is None:
-            reader.step(token)
-        elif token.kind == "word":
-            kernel.words.add(token.text)
-        if kernel is not None and kernel.start <= token.start < kernel.end:
-            kernel.tokens.append(token)
-    if places:
-        reader.leave_kernel()
-    reader.end_declaration()
-    return text
-
-
-class _Reader:
-    """A splitter of the text outside kernels into declarations."""
-
-    def __init__(self, text: _Text) -> None:
-        self._text = text
-        self._scopes: list[bool] = []  # for each open brace whether it contains declarations
-        self._chunk = _Chunk()
-        self._head: list[Token] = []  # the chunk's tokens outside of braces
-        self._function: _Body | None = None
-        self._is_split = False  # by a preprocessor line, which must stay
-
-    def opaque(self) -> bool:
-        """Return whether the place is inside a function, a class or an initialiser."""
-        return bool(self._scopes) and not self._scopes[-1]
-
-    def step(self, token: Token) -> None:
-        """Take the next token."""
-        opaque = self.opaque()
-        if token.kind == "word":
-            self._chunk.words.add(token.text)
-            if self._function is not None:
-                self._function.words.add(token.text)
-        elif token.text == "{":
-            declarations = not opaque and _holds_declarations(self._head)
-            self._scopes.append(declarations)
-            if declarations:
-                self.end_declaration()
-                return
-            if not opaque and _is_function(self._head):
-                self._function = _Body(token.start)
-        elif token.text == "}" and self._scopes:
-            self._scopes.pop()
-        if not opaque:
-            self._head.append(token)
-        if token.text in {";", "}"} and not self.opaque():
-            if self._function is not None:
-                self._function.end = token.end
-                self._text.functions.append(self._function)
-            if token.text == ";":
-                self._leave_out_kernel(token.end)
-            self.end_declaration()
-
-    def split(self) -> None:
-        """Note that a preprocessor line stands here, perhaps inside of a declaration."""
-        self._is_split = bool(self._head)
-
-    def leave_kernel(self) -> None:
-        """Begin anew behind a kernel, of which only the head was seen: nobody calls its name."""
-        self._head = []
-        self.end_declaration()
-
-    def _leave_out_kernel(self, end: int) -> None:
-        """Remove a kernel's declaration ahead of it, which lacks the added parameter."""
-        words = {token.text for token in self._head}
-        is_ours = "__global__" in words and not words.isdisjoint(self._text.kernels)
-        if is_ours and "template" not in words and not self._is_split:
-            self._text.edits.append(_Edit(self._head[0].start, end, ""))
-
-    def end_declaration(self) -> None:
-        """Store the declaration and begin the next."""
-        self._chunk.names |= _names(self._head)
-        self._text.chunks.append(self._chunk)
-        self._chunk, self._head, self._function = _Chunk(), [], None
-        self._is_split = False
-
-
-def _is_function(head: list[Token]) -> bool:
-    """Return whether the brace after these tokens opens a function's body."""
-    texts = {token.text for token in head}
-    return "(" in texts and texts.isdisjoint({"class", "struct", "union", "enum", "="})
-
-
-def _holds_declarations(head: list[Token]) -> bool:
-    """Return whether the brace after these tokens opens a namespace or ``extern "C"``."""
-    texts = [token.text for token in head]
-    return "namespace" in texts or (
-        len(head) > 1 and texts[-2] == "extern" and head[-1].kind == "string"
-    )
-
-
-def _names(head: list[Token]) -> set[str]:
-    """Return what a declaration may define, judged by its tokens outside all braces.
-
-    For a function that is its name. For the rest (classes, variables, aliases)
-    it is every word that could be one: too many names are safe, since a kernel then
-    merely runs in the slower of two ways.
-    """
-    if any(token.text == "operator" for token in head):  # its parameters' names are no types
-        head = [each for each, after in itertools.pairwise(head) if after.text not in {",", ")"}]
-    functions: set[str] = set()
-    depth = 0
-    for before, token in itertools.pairwise(head):
-        depth += (before.text == "(") - (before.text == ")")
-        called = token.text == "(" and before.kind == "word" and depth == 0
-        if called and before.text not in _KEYWORDS:
-            functions.add(before.text)
-    return functions or {token.text for token in head if token.kind == "word"} - _COMMON
-
-
-def _directive(text: str) -> Iterator[_Chunk]:
-    """Yield the names that a preprocessor line defines."""
-    match = DEFINE.match(text)
-    if match:
-        words = {token.text for token in tokenize(text[match.end() :]) if token.kind == "word"}
-        yield _Chunk(words=words, names={match[1]})
-
-
-def _shared(text: _Text, tokens: list[Token], index: int, source: str, *, local: bool) -> None:
-    """Note the edits of a declaration of shared memory; `index` is that of ``__shared__``."""
-    first = index
-    while first > 0 and tokens[first - 1].text in {"extern", "static", "const", "volatile"}:
-        first -= 1
-    last = index
-    while last < len(tokens) and tokens[last].text != ";":
-        last += 1
-    statement = tokens[first:last]
-    if "extern" not in [token.text for token in statement]:
-        # The macro brings a `static` of its own.
-        for token in statement:
-            if token.text == "static":
-                text.edits.append(_Edit(token.start, token.end, ""))
-        return
-    bracket = next((i for i, token in enumerate(statement) if token.text == "["), None)
-    if bracket is None or bracket + 1 >= len(statement) or statement[bracket + 1].text != "]":
-        return
-    name = statement[bracket - 1].text
-    words: list[str] = []
-    depth = 0
-    skipping = False  # inside __align__(...), which the memory satisfies anyway
-    for token in statement[: bracket - 1]:
-        if token.text in {"__align__", "alignas", "__attribute__"}:
-            skipping = True
-        elif skipping:
-            depth += (token.text == "(") - (token.text == ")")
-            skipping = depth > 0
-        elif token.text not in {"extern", "__shared__", "static"}:
-            words.append(token.text)
-    dimensions = source[statement[bracket + 1].end : statement[-1].end]
-    replacement = f"HAL_DYNAMIC_TYPE({name}, {dimensions}, {' '.join(words)})"
-    if local:
-        replacement += f"; HAL_DYNAMIC_POINTER({name})"
-    else:
-        text.dynamic.add(name)
-    text.edits.append(_Edit(statement[0].start, statement[-1].end, replacement))
