@@ -50,6 +50,9 @@ class Body:
     end: int = 0
     words: set[str] = field(default_factory=set)
     tokens: list[Token] = field(default_factory=list)
+    head: list[Token] = field(default_factory=list)  # what stands before; none for a kernel
+    number: int = 0  # of its chunk
+    is_global: bool = False
 
 
 @dataclass(slots=True)
@@ -113,7 +116,7 @@ def read(source: str, entries: Sequence[EntryPoint]) -> Text:
             macros = list(_directive(token.text))
             text.macros += macros
             text.chunks += macros
-            reader.split()
+            reader.split(token)
             continue
         if token.text == "__shared__":
             local = kernel is not None or reader.opaque()
@@ -159,22 +162,28 @@ class _Reader:
                 self.end_declaration()
                 return
             if not opaque and _is_function(self._head):
-                self._function = Body(token.start)
+                is_global = len(self._scopes) == 1
+                self._function = Body(token.start, head=self._head[:], is_global=is_global)
         elif token.text == "}" and self._scopes:
             self._scopes.pop()
+        if self._function is not None:
+            self._function.tokens.append(token)
         if not opaque:
             self._head.append(token)
         if token.text in {";", "}"} and not self.opaque():
             if self._function is not None:
                 self._function.end = token.end
+                self._function.number = len(self._text.chunks)
                 self._text.functions.append(self._function)
             if token.text == ";":
                 self._leave_out_kernel(token.end)
             self.end_declaration()
 
-    def split(self) -> None:
+    def split(self, token: Token) -> None:
         """Note that a preprocessor line stands here, perhaps inside of a declaration."""
         self._is_split = bool(self._head)
+        if self._function is not None:
+            self._function.tokens.append(token)
 
     def leave_kernel(self) -> None:
         """Begin anew behind a kernel, of which only the head was seen: nobody calls its name."""
@@ -196,10 +205,22 @@ class _Reader:
         self._is_split = False
 
 
+def template_end(texts: Sequence[str]) -> int:
+    """Return the index behind ``template <...>``, with which a declaration may begin."""
+    depth = 0
+    if texts[:1] == ["template"]:
+        for index, text in enumerate(texts):
+            depth += (text == "<") - (text == ">")
+            if text == ">" and depth == 0:
+                return index + 1
+    return 0
+
+
 def _is_function(head: list[Token]) -> bool:
     """Return whether the brace after these tokens opens a function's body."""
-    texts = {token.text for token in head}
-    return "(" in texts and texts.isdisjoint({"class", "struct", "union", "enum", "="})
+    texts = [token.text for token in head]
+    words = set(texts[template_end(texts) :])
+    return "(" in words and words.isdisjoint({"class", "struct", "union", "enum", "="})
 
 
 def _holds_declarations(head: list[Token]) -> bool:
@@ -217,6 +238,7 @@ def _names(head: list[Token]) -> set[str]:
     it is every word that could be one: too many names are safe, since a kernel then
     merely runs in the slower of two ways.
     """
+    head = head[template_end([token.text for token in head]) :]
     if any(token.text == "operator" for token in head):  # its parameters' names are no types
         head = [each for each, after in itertools.pairwise(head) if after.text not in {",", ")"}]
     functions: set[str] = set()

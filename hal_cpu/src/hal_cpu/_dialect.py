@@ -18,7 +18,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from importlib import resources
 from typing import Final
 
@@ -27,10 +27,11 @@ from hal.handlers import own
 from hal.native import CompileRequest, EntryPoint
 from hal_cpu import _region_text, _regions, _reword
 from hal_cpu._declarations import Body, Text, read, spread
+from hal_cpu._inline import Function, functions
 from hal_cpu._outside import outside
 from hal_cpu._preprocess import MARKER, SOURCE
 from hal_cpu._region_tokens import Edit as _Edit
-from hal_cpu._region_tokens import HiddenError, Outside
+from hal_cpu._region_tokens import HiddenError, Outside, hides
 
 PRELUDE: Final = "hal_cpu/kernel.h"
 """The first include: in a folder of its own, so that it hides no file of the user's."""
@@ -42,6 +43,7 @@ MODULES: Final = (
     "hal.cpp_tokens",
     "hal_cpu._declarations",
     "hal_cpu._dialect",
+    "hal_cpu._inline",
     "hal_cpu._outside",
     "hal_cpu._preprocess",
     "hal_cpu._region_names",
@@ -68,6 +70,7 @@ _WARPS: Final = frozenset(
 )
 _VOTES: Final = frozenset({"__syncthreads_count", "__syncthreads_and", "__syncthreads_or"})
 _BARRIERS: Final = frozenset({"__syncthreads"}) | _VOTES | _WARPS
+_BLOCK_GROUP: Final = frozenset({"thread_block", "this_thread_block", "sync"})
 _THREAD: Final = frozenset({"threadIdx", "blockIdx", "blockDim", "gridDim"}) | _BARRIERS
 # A declaration in intrinsics.h, up to its name.
 _INTRINSIC: Final = re.compile(
@@ -121,6 +124,7 @@ def rewrite(
     *,
     loops: bool = True,
     expand: Callable[[CompileRequest, str], CompileRequest | None] | None = None,
+    whole: frozenset[str] = frozenset(),
 ) -> str:
     """Return the C++ text of an image.
 
@@ -137,15 +141,25 @@ def rewrite(
     expand
         Returns the request without macros and includes, if it can, given the lines that include the
         dialect's headers. Called if they stand in the way of a kernel with barriers.
+    whole
+        The kernels that keep their calls of functions with barriers.
     """
+    original = request
     macros = definitions(request)
     text, given = read(request.source, request.entries), read(macros, ())
     prelude = read(request.prelude, ())
     others = [*prelude.chunks, *read(foreign, ()).chunks, *given.chunks, *text.chunks]
     users = frozenset[str]().union(*(chunk.names for chunk in others))
-    if loops:
-        request, text = _reworded(request, text, given, users)
+    around = outside(f"{request.prelude}\n{foreign}\n{macros}\n{request.source}", users)
     with_barriers = spread(_BARRIERS, others)
+    warps = spread(
+        _WARPS | _VOTES, [each for each in others if each.names.isdisjoint(_BLOCK_GROUP)]
+    )
+    calling: set[str] = set()
+    if loops:
+        known = functions(text, with_barriers, warps, around)
+        calling = {name for name, each in text.kernels.items() if each.words & known.keys()} - whole
+        request, text = _reworded(request, text, given, around, known, whole)
     with_thread = spread(_THREAD | text.dynamic | {"__shared__"}, others)
     # A kernel has these itself.
     with_thread -= _THREAD | text.dynamic | {"__shared__"}
@@ -157,7 +171,6 @@ def rewrite(
     # Each of the linked parts has it.
     export_of_all = "HAL_EXPORT __attribute__((weak))" if request.part else "HAL_EXPORT"
     edits = [*text.edits, *_pointers(text)]
-    around = outside(f"{request.prelude}\n{foreign}\n{macros}\n{request.source}", users)
     head = [
         f'#define HAL_COMPILED_FILE "{SOURCE}"\n',
         f"#define HAL_USER_FILE {quote(request.filename)}\n",
@@ -168,13 +181,7 @@ def rewrite(
     ways: list[str] = []
     for entry in request.entries:
         body = text.kernels[entry.name].words
-        tell = not body.isdisjoint(with_thread)
-        hidden = f"const {'hal_thread_t' if tell else 'hal_quiet_thread_t'} &hal_thread"
-        if entry.parameters:
-            edits.append(_Edit(entry.parameters_start, entry.parameters_start, f"{hidden},"))
-        else:
-            # `(void)` must go.
-            edits.append(_Edit(entry.parameters_start, entry.parameters_end, hidden))
+        edits.append(_thread_of(entry, tells=not body.isdisjoint(with_thread)))
         way = "hal_each" if body.isdisjoint(with_barriers) else "hal_side_by_side"
         if way == "hal_each" and body & {"for", "while"} and body & _VECTORS:
             way = "hal_each_with_vectors"
@@ -184,7 +191,7 @@ def rewrite(
             regions, needs = _divided(
                 entry, text.kernels[entry.name], with_barriers, around, request.source, foreign
             )
-            is_hidden |= needs
+            is_hidden |= needs and body.isdisjoint(warps)
         if regions is not None:
             way = _LOOPS
             edits += regions[0]
@@ -199,10 +206,16 @@ def rewrite(
         export = f"HAL_KERNEL({entry.name}, {way}, {axes}, {alone:#x}ull, {flags}, ({bounds}))"
         export = f"{_assertions(entry)}\n{export}"
         edits.append(_Edit(entry.body_end, entry.body_end, export))
-    if is_hidden and expand and (expanded := expand(request, "".join(head))):
+    if is_hidden and expand and (expanded := expand(original, "".join(head))):
         further = rewrite(expanded, "", features, loops=True)
         if further.count(f", {_LOOPS},") > ways.count(_LOOPS):
             return further
+    side_by_side = {
+        each.name for each, way in zip(request.entries, ways, strict=True) if way != _LOOPS
+    }
+    if calling & side_by_side:
+        # Its messages say where the functions' barriers are.
+        return rewrite(original, foreign, features, whole=whole | side_by_side)
     return "".join(
         [
             *head,
@@ -221,13 +234,20 @@ def rewrite(
 
 
 def _divided(
-    entry: EntryPoint, body: Body, meeting: set[str], around: Outside, source: str, foreign: str
+    entry: EntryPoint,
+    body: Body,
+    meeting: set[str],
+    around: Outside,
+    source: str,
+    foreign: str,
 ) -> tuple[tuple[list[_Edit], bool] | None, bool]:
     """Return what `_regions.split` returns of a kernel, and whether to preprocess it before."""
     meets = body.words & meeting
     if meets - {"__syncthreads"} or foreign:
-        is_hidden = bool(foreign) or not meets.isdisjoint(around.macros)
-        return None, bool(meets) and is_hidden and body.words.isdisjoint(_VOTES | _WARPS)
+        is_hidden = (
+            foreign or "#if" in source or any(hides(around.macros, m) for m in around.macros)
+        )
+        return None, bool(meets and is_hidden)
     threads = int(entry.launch_bounds) if entry.launch_bounds.isdecimal() else 1024
     try:
         return _regions.split(body.tokens, entry.parameters, around, source, threads), False
@@ -235,18 +255,37 @@ def _divided(
         return None, True
 
 
+def _thread_of(entry: EntryPoint, *, tells: bool) -> _Edit:
+    """Return the edit that gives a kernel one more parameter, its thread."""
+    hidden = f"const {'hal_thread_t' if tells else 'hal_quiet_thread_t'} &hal_thread"
+    if entry.parameters:
+        return _Edit(entry.parameters_start, entry.parameters_start, f"{hidden},")
+    # `(void)` must go.
+    return _Edit(entry.parameters_start, entry.parameters_end, hidden)
+
+
 def _reworded(
-    request: CompileRequest, text: Text, macros: Text, users: Collection[str]
+    request: CompileRequest,
+    text: Text,
+    macros: Text,
+    around: Outside,
+    known: Mapping[str, Function],
+    whole: Collection[str],
 ) -> tuple[CompileRequest, Text]:
     """Return a request with its kernels reworded, as `_reword` does it, and the walk over it."""
+    hidden = set[str]().union(*(each.words | each.names for each in [*text.macros, *macros.macros]))
     while True:
-        hidden = set[str]().union(
-            *(each.words | each.names for each in [*text.macros, *macros.macros])
-        )
         edits = [
             edit
-            for body in text.kernels.values()
-            for edit in _reword.reworded(body.tokens, request.source, hidden, users)
+            for entry in request.entries
+            for edit in _reword.reworded(
+                text.kernels[entry.name].tokens,
+                [name for _, name in entry.parameters],
+                request.source,
+                hidden,
+                around,
+                {} if entry.name in whole else known,
+            )
         ]
         if not edits:
             return request, text

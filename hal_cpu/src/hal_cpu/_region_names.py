@@ -82,14 +82,14 @@ class Names(Words):
 
     def _limited(self, index: int, end: int) -> Limit | None:
         """Return the limit of a statement `if (t < B)` or `if (t == B)`, if this is one."""
-        if self.texts[index] != "if" or self._end(self._pair[index + 1] + 1) != end:
+        if self.texts[index] != "if" or self.end(self.pair[index + 1] + 1) != end:
             return None
-        first, close = index + 2, self._pair[index + 1]
+        first, close = index + 2, self.pair[index + 1]
         middle = first + (3 if self.texts[first] == "threadIdx" else 1)
         function = {"<": "hal_below", "==": "hal_at"}.get(self.texts[middle])
         last = middle
         while last < close and self.texts[last] != "&&":
-            last = self._pair.get(last, last) + 1
+            last = self.pair.get(last, last) + 1
         if (
             function is None
             or not self._is_index(first, middle)
@@ -109,7 +109,7 @@ class Names(Words):
         """Return a declaration's variables."""
         index = first
         words = []
-        while self.texts[index] in self._types or self.texts[index] == "const":
+        while self.texts[index] in self.types or self.texts[index] == "const":
             words.append(self.texts[index])
             index += 1
         kind = " ".join(word for word in words if word != "const")
@@ -122,19 +122,19 @@ class Names(Words):
                 stars += f" {self.texts[index]}"
                 index += 1
             name = self.tokens[index]
-            if name.kind != "word" or name.text in self._types or name.text in self._macros:
+            if name.kind != "word" or name.text in self.types or name.text in self._macros:
                 raise RefusedError
             index += 1
             dimensions = ""
             while self.texts[index] == "[":
-                close = self._pair[index]
+                close = self.pair[index]
                 dimensions += "".join(f"{text} " for text in self.texts[index : close + 1])
                 index = close + 1
             begin = index
             if self.texts[index] == "=":
                 begin = index = index + 1
                 while self.texts[index] not in {",", ";"}:
-                    index = self._pair.get(index, index) + 1
+                    index = self.pair.get(index, index) + 1
             pointer = "const " if "*" in stars and "const" in words else ""
             last_star = "" if "&" in stars else stars.rpartition("*")[2]
             is_const = "const" in (last_star if "*" in stars else words)
@@ -151,8 +151,8 @@ class Names(Words):
 
         Return the counters that are new.
         """
-        one = self._find(";", first, last)
-        two = self._find(";", one + 1, last)
+        one = self.find(";", first, last)
+        two = self.find(";", one + 1, last)
         variables = self._declarators(first, one + 1)
         names = {variable.name for variable in variables}
         if names & ((self._names - self._uniform) | self._users) or any(
@@ -176,7 +176,7 @@ class Names(Words):
         while first < last:
             end = first
             while end < last and self.texts[end] != ",":
-                end = self._pair.get(end, end) + 1
+                end = self.pair.get(end, end) + 1
             name, sign = self.texts[first : first + 2]
             if name in {"++", "--"}:
                 name, sign = sign, name
@@ -199,14 +199,14 @@ class Names(Words):
         for index, text in enumerate(self.texts):
             if text != name or self.texts[index + 1] not in ASSIGNMENTS:
                 continue
-            around = [each for each in self._pair.items() if each[0] < index < each[1]]
+            around = [each for each in self.pair.items() if each[0] < index < each[1]]
             innermost = max(around)
             end = index
             while self.texts[end] != ";" and end < innermost[1]:
-                end = self._pair.get(end, end) + 1
+                end = self.pair.get(end, end) + 1
             if self.texts[innermost[0] - 1] == "for":
                 around.remove(innermost)
-                around.append((innermost[0], self._end(innermost[0] - 1)))
+                around.append((innermost[0], self.end(innermost[0] - 1)))
             is_statement = self.texts[index - 1] in {";", "{", "}", "("}
             if is_statement and all("__syncthreads" in self.texts[a:b] for a, b in around):
                 yield index, end
@@ -218,8 +218,8 @@ class Names(Words):
                 each
                 for index, text in enumerate(self.texts)
                 if text in {"for", "while", "if"}
-                and BARRIER[0] in self.texts[index : self._end(index)]
-                for each in self.texts[index + 2 : self._pair[index + 1]]
+                and BARRIER[0] in self.texts[index : self.end(index)]
+                for each in self.texts[index + 2 : self.pair[index + 1]]
             }
         return self._asked
 
@@ -233,8 +233,8 @@ class Names(Words):
 
     def _moving_header(self, first: int, last: int) -> None:
         """Take the parentheses of a for statement that declares no counter."""
-        one = self._find(";", first, last)
-        two = self._find(";", one + 1, last)
+        one = self.find(";", first, last)
+        two = self.find(";", one + 1, last)
         for begin, end in ((first, one), (two + 1, last)):
             if begin < end:
                 self._move(begin, end)

@@ -65,6 +65,9 @@ NOT_TAKEN: Final = frozenset(
 CONTROL: Final = frozenset(["if", "for", "while", "do", "else", "return", "break", "continue"])
 
 
+_UNROLL: Final = re.compile(r"#\s*pragma\s+(GCC\s+)?unroll\b")
+
+
 class Edit(NamedTuple):
     """The replacement of a range of the source."""
 
@@ -112,6 +115,15 @@ def merge(tokens: Sequence[Token]) -> list[Token]:
     return merged
 
 
+def hides(macros: Mapping[str, Sequence[Token] | None], text: str) -> bool:
+    """Return whether a word is a macro that is no plain number."""
+    replaced = macros.get(text, ())
+    return replaced is None or not all(
+        each.kind == "number" or each.text in BUILT_IN or each.text in "+-*/%()<>"
+        for each in replaced
+    )
+
+
 def without_comments(text: str) -> str:
     return re.sub(r"//[^\n]*|/\*.*?\*/", " ", text, flags=re.DOTALL).replace("\n", " ")
 
@@ -145,11 +157,11 @@ class Words:
         self.tokens = tokens
         self.texts = [token.text for token in tokens]
         self._macros = outside.macros
-        self._pair = pairs_of(self.texts)
-        hidden = self._declared(outside.types) | {*parameters}
-        self._types = TYPES | (outside.types - hidden)
-        self._constants = outside.constants - hidden
-        self._users = outside.users - self._types - self._constants
+        self.pair = pairs_of(self.texts)
+        self.declared = self._declared(outside.types) | {*parameters}
+        self.types = TYPES | (outside.types - self.declared)
+        self._constants = outside.constants - self.declared
+        self._users = outside.users - self.types - self._constants
 
     def _declared(self, types: frozenset[str]) -> set[str]:
         """Return all names that the body may declare."""
@@ -170,10 +182,35 @@ class Words:
                     break
                 names.add(self.texts[place])
                 while self.texts[place] not in {",", ";", ")"}:
-                    place = self._pair.get(place, place) + 1
+                    place = self.pair.get(place, place) + 1
                 sign = self.texts[place]
                 place += 1
         return names
+
+    def is_hidden(self, index: int) -> bool:
+        """Return whether only the preprocessor can tell what stands here."""
+        token = self.tokens[index]
+        if token.kind == "directive":
+            return not _UNROLL.match(token.text)
+        return hides(self._macros, token.text)
+
+    def is_macro(self, text: str) -> bool:
+        return text in self._macros
+
+    def around(self, index: int, kinds: str = "([{") -> int:
+        """Return the innermost opening bracket of these kinds around a word."""
+        return max(a for a, b in self.pair.items() if a < index < b and self.texts[a] in kinds)
+
+    def parts(self, first: int, end: int) -> list[tuple[int, int]]:
+        """Return the tokens of each part between commas, of a declaration or of arguments."""
+        parts = []
+        index = first
+        while index < end:
+            if self.texts[index] == ",":
+                parts.append((first, index))
+                first = index + 1
+            index = self.pair.get(index, index) + 1
+        return [*parts, (first, end)]
 
     def is_operand(self, index: int) -> bool:
         token = self.tokens[index]
@@ -205,7 +242,7 @@ class Words:
                 continue
             end = index + 1
             while self.texts[end] == "." or (end > index + 1 and self.texts[end] == "["):
-                end = end + 2 if self.texts[end] == "." else self._pair[end] + 1
+                end = end + 2 if self.texts[end] == "." else self.pair[end] + 1
             if end == index + 1:
                 others = [(0, index), (end, len(self.texts))]
                 if self.texts[end] != "->" and self.is_changed(name, others):
@@ -248,7 +285,7 @@ class Words:
                         text in elements
                         or text in known
                         or text in BUILT_IN
-                        or text in self._types
+                        or text in self.types
                         or text in self._constants
                         or text in self._macros
                     )
@@ -269,29 +306,29 @@ class Words:
     def _is_element(self, index: int, arrays: frozenset[str]) -> bool:
         """Return whether a bracket opens behind one of the arrays, or behind such a bracket."""
         while self.texts[index - 1] == "]":
-            index = next(a for a, b in self._pair.items() if b == index - 1)
+            index = next(a for a, b in self.pair.items() if b == index - 1)
         return self.texts[index - 1] in arrays
 
-    def _end(self, index: int) -> int:
+    def end(self, index: int) -> int:
         """Return the index behind the statement at `index`."""
         text = self.texts[index]
         if self.tokens[index].kind == "directive":
-            return self._end(index + 1)
+            return self.end(index + 1)
         if text == "{":
-            return self._pair[index] + 1
+            return self.pair[index] + 1
         if text in {"for", "while", "if"}:
-            end = self._end(self._pair[index + 1] + 1)
+            end = self.end(self.pair[index + 1] + 1)
             if text == "if" and self.texts[end] == "else":
-                return self._end(end + 1)
+                return self.end(end + 1)
             return end
         if text == "do":
-            end = self._end(index + 1)
-            return self._pair[end + 1] + 2
+            end = self.end(index + 1)
+            return self.pair[end + 1] + 2
         while self.texts[index] != ";":
-            index = self._pair.get(index, index) + 1
+            index = self.pair.get(index, index) + 1
         return index + 1
 
-    def _find(self, text: str, first: int, last: int) -> int:
+    def find(self, text: str, first: int, last: int) -> int:
         for index in range(first, last):
             if self.texts[index] == text:
                 return index

@@ -23,7 +23,6 @@ from hal_cpu._region_text import Writer
 from hal_cpu._region_tokens import (
     ASSIGNMENTS,
     BARRIER,
-    BUILT_IN,
     CONTROL,
     NOT_TAKEN,
     UNSIGNED,
@@ -41,6 +40,7 @@ from hal_cpu._strides import IN_TURN, in_step_pays, strides_of
 _FEW: Final = 16  # threads: loops over fewer cost more than they bring
 _MANY: Final = 64  # rounds: a loop of fewer is unrolled
 _SHORT: Final = 80  # tokens: several rounds of a longer loop take more time to compile
+_CASTS: Final = frozenset({"reinterpret_cast", "static_cast", "const_cast"})
 # Functions that processors have no instructions for.
 _CALLED: Final = re.compile(
     r"_*(a?(cos|sin|tan)h?|atan2|cbrt|erfc?|exp(2|10|m1)?|hypot|log(2|10|1p)?|pow|[lt]gamma)f?"
@@ -106,7 +106,7 @@ class _Splitter(Names):
         self._steps = 0  # loops that threads run in step, a round of each after a round of each
         self._levels: list[Levels] = []
         self._shared_here: list[tuple[int, int]] = []
-        self._strides = strides_of(self.texts, self._pair)
+        self._strides = strides_of(self.texts, self.pair)
         self._may_step = threads >= _FEW
         self._check()
 
@@ -116,26 +116,18 @@ class _Splitter(Names):
         for index, token in enumerate(self.tokens):
             text = token.text
             before = self.texts[index - 1] if index else ""
-            if token.kind == "directive":
-                if not re.match(r"#\s*pragma\s+(GCC\s+)?unroll\b", text):
-                    raise HiddenError
-            elif text in NOT_TAKEN or (text == "[" and not self.is_operand(index - 1)):
+            if self.is_hidden(index):
+                raise HiddenError
+            if text in NOT_TAKEN or (text == "[" and not self.is_operand(index - 1)):
                 raise RefusedError
-            elif text in {"&", "&&"} and (
-                before in {"const", *self._types}
+            is_reference = text in {"&", "&&"} and (
+                before in {"const", *self.types}
                 or self.texts[index + 2] in {"=", "{"}
                 or before == ">"
-            ):
-                # A reference: what it refers to must not be a variable that it then changes.
-                if self.texts[index + 2] != "=" or self.texts[index + 4] != "[":
-                    raise RefusedError
-            elif text in self._macros:
-                replaced = self._macros[text]
-                if replaced is None or not all(
-                    each.kind == "number" or each.text in BUILT_IN or each.text in "+-*/%()<>"
-                    for each in replaced
-                ):
-                    raise HiddenError
+            )
+            # What it refers to must not be a variable that it then changes.
+            if is_reference and (self.texts[index + 2] != "=" or self.texts[index + 4] != "["):
+                raise RefusedError
 
     # Statements between regions
 
@@ -161,7 +153,7 @@ class _Splitter(Names):
         self._close(last)
 
     def _statement(self, index: int) -> int:
-        end = self._end(index)
+        end = self.end(index)
         texts = self.texts[index:end]
         if tuple(texts) == BARRIER:
             self._close(index)
@@ -177,7 +169,7 @@ class _Splitter(Names):
             self._move(index, end - 1)
         elif texts[0] == "for" and self._may_step and self._in_step(index, end):
             pass
-        elif texts[0] in self._types or (texts[0] == "const" and texts[1] in self._types):
+        elif texts[0] in self.types or (texts[0] == "const" and texts[1] in self.types):
             self._declaration(index, end)
         elif (limit := self._limited(index, end)) and self._may_part(index, end):
             self._close(index)
@@ -201,7 +193,7 @@ class _Splitter(Names):
         }
         is_nested = any(
             self.texts[first] == "{" and 0 < first < index < last
-            for first, last in self._pair.items()
+            for first, last in self.pair.items()
         )
         # Shared memory of a loop must live on in its next round.
         if self.texts[index] == "__shared__" and not is_nested:
@@ -212,7 +204,7 @@ class _Splitter(Names):
         head, after = self.tokens[first], self.texts[first + 1]
         if head.kind == "word" and head.text not in CONTROL:
             known = {"[", "(", ".", "->"} | ASSIGNMENTS
-            if after not in known:
+            if after not in known and head.text not in _CASTS:
                 raise RefusedError
         if head.text in {"break", "continue", "else"}:
             raise RefusedError
@@ -229,7 +221,7 @@ class _Splitter(Names):
     def _leaves(self, index: int, end: int) -> bool:
         """Return whether a statement ends a loop with barriers, or a round, for all threads."""
         if self.texts[index] == "if":
-            close = self._pair[index + 1]
+            close = self.pair[index + 1]
             if not self._is_common(index + 2, close):
                 return False
             index = close + 1
@@ -252,9 +244,9 @@ class _Splitter(Names):
             return
         if text not in {"for", "if", "while"}:
             raise RefusedError
-        close = self._pair[index + 1]
+        close = self.pair[index + 1]
         counters: set[str] = set()
-        if text == "for" and self.texts[index + 2] in {"const", *self._types}:
+        if text == "for" and self.texts[index + 2] in {"const", *self.types}:
             counters = self._header(index + 2, close, end)
         elif text == "for":
             self._moving_header(index + 2, close)
@@ -273,12 +265,12 @@ class _Splitter(Names):
 
     def _halved(self, index: int, close: int, number: int) -> None:
         """Note a loop with barriers that halves the number of its threads, if this is one."""
-        last = self._pair[close + 1]
+        last = self.pair[close + 1]
         first, end, after = index + 2, close, ""
         step = self.texts[last - 4 : last - 1]
         if self.texts[index] == "for":
-            first = self._find(";", first, close) + 1
-            end = self._find(";", first, close)
+            first = self.find(";", first, close) + 1
+            end = self.find(";", first, close)
             step = self.texts[end + 1 : close]
             after = " ".join(step)
         name = self.texts[first]
@@ -297,8 +289,8 @@ class _Splitter(Names):
         """Take a block that control flow must have; return the index behind it."""
         if self.texts[index] != "{":
             raise RefusedError
-        self._block(index + 1, self._pair[index])
-        return self._pair[index] + 1
+        self._block(index + 1, self.pair[index])
+        return self.pair[index] + 1
 
     # Loops without barriers
 
@@ -319,9 +311,9 @@ class _Splitter(Names):
 
     def _take_loop(self, index: int, end: int) -> None:
         """Take a loop whose counters are the same for all threads."""
-        close = self._pair[index + 1]
-        one = self._find(";", index, close)
-        bound = self.texts[one + 3 : self._find(";", one + 1, close)]
+        close = self.pair[index + 1]
+        one = self.find(";", index, close)
+        bound = self.texts[one + 3 : self.find(";", one + 1, close)]
         known = [
             "".join(each.text for each in self._macros.get(text) or ()) or text for text in bound
         ]
@@ -350,8 +342,8 @@ class _Splitter(Names):
 
     def _turns(self, index: int, close: int, *, is_bare: bool) -> Turns | None:
         """Return the header of a loop whose only counter goes up by one to a bound, or None."""
-        one = self._find(";", index, close)
-        two = self._find(";", one + 1, close)
+        one = self.find(";", index, close)
+        two = self.find(";", one + 1, close)
         variables = self._declarators(index + 2, one + 1)
         name = variables[0].name
         if (
@@ -371,9 +363,9 @@ class _Splitter(Names):
 
     def _take_rounds(self, index: int, end: int) -> bool:
         """Take a loop whose counters begin at the thread's index and go the same way."""
-        close = self._pair[index + 1]
-        one = self._find(";", index, close)
-        two = self._find(";", one + 1, close)
+        close = self.pair[index + 1]
+        one = self.find(";", index, close)
+        two = self.find(";", one + 1, close)
         variables = self._declarators(index + 2, one + 1)
         counter = variables[0]
         name, (begin, behind) = counter.name, counter.init
@@ -436,12 +428,12 @@ class _Splitter(Names):
             return whole
         place, had_call = body + 1, None
         while place < end - 1:
-            behind = self._end(place)
+            behind = self.end(place)
             has_call = any(map(_CALLED.fullmatch, texts[place:behind]))
             if has_call is not had_call and had_call is not None:
                 parts.append((place, []))
             had_call = has_call
-            if texts[place] in {"const", *self._types}:
+            if texts[place] in {"const", *self.types}:
                 variables = self._declarators(place, behind)
                 names = {each.name for each in variables}
                 outside = {*texts[:index], *texts[end:], *self._names}
@@ -472,7 +464,7 @@ class _Splitter(Names):
             for each in region.declared
             if each.dimensions
         }
-        return in_step_pays(self.texts, self._pair, self._strides, own, (first, last))
+        return in_step_pays(self.texts, self.pair, self._strides, own, (first, last))
 
     # Declarations
 
@@ -544,8 +536,8 @@ class _Splitter(Names):
         is_found = len(variables) == 1 and self.texts[first] in self._shared_names | steady
         place = first + 1
         while is_found and self.texts[place] == "[":
-            is_found = self._is_free(place + 1, self._pair[place], known)
-            place = self._pair[place] + 1
+            is_found = self._is_free(place + 1, self.pair[place], known)
+            place = self.pair[place] + 1
         if is_found and place == last:
             self._open.again.append(((variables[0].name,), index, end))
         else:

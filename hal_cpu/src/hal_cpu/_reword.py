@@ -6,16 +6,19 @@
 - A group that is the block, and of which a kernel asks nothing else: its ``sync`` is the barrier.
 - Of several variables of one name, each in a block of its own with barriers, all but the first get
   names of their own, and so does one that is named like what stands outside of the kernel.
+- Where control flow has no braces around a barrier, it gets them.
+- A function with barriers stands in place of its calls, as `_inline` says.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Final
 
 from hal.cpp_tokens import Token
-from hal.handlers import own
+from hal.handlers import dropped, own
+from hal_cpu._inline import Function, inlined
 from hal_cpu._region_tokens import (
     BARRIER,
     NOT_TAKEN,
@@ -35,7 +38,12 @@ _ALIAS: Final = re.compile(rf"\bnamespace\s+(\w+)\s*=\s*(?:::\s*)?{_GROUPS}\s*;"
 
 
 def reworded(
-    tokens: Sequence[Token], source: str, hidden: Collection[str], users: Collection[str]
+    tokens: Sequence[Token],
+    parameters: Collection[str],
+    source: str,
+    hidden: Collection[str],
+    outside: Outside,
+    functions: Mapping[str, Function],
 ) -> list[Edit]:
     """Return edits for the body of a kernel, to be asked for again until there are none.
 
@@ -45,27 +53,43 @@ def reworded(
     ----------
     tokens
         Those of the body, braces included.
+    parameters
+        The names of the kernel's parameters.
     source
         The text that the tokens are of.
     hidden
         The words of all macros: nobody sees where they are used.
-    users
-        The names that the source defines outside of kernels.
+    outside
+        What the kernel finds outside of it.
+    functions
+        Those that may stand in place of their calls.
     """
     texts = {token.text for token in tokens}
     if not NOT_TAKEN.isdisjoint(texts) or any(map(_CONDITION.match, texts)):
         return []
     try:
-        body = _Body(merge(tokens), source, hidden)
-        groups = body.groups() if _BLOCK in texts else ()
-        return list(body.counters()) or list(groups) or list(body.names(users))
+        body = _Body(merge(tokens), source, hidden, outside)
     except own(RefusedError, LookupError):
         return []
+    ways: list[Callable[[], Iterator[Edit]]] = [body.counters]
+    if _BLOCK in texts:
+        ways.append(body.groups)
+    ways.append(lambda: body.names(outside.users))
+    if not any(map(body.is_hidden, range(len(body.texts)))):
+        ways.append(lambda: body.braces({BARRIER[0], *functions}))
+        ways.append(lambda: inlined(body, source, parameters, functions))
+    for way in ways:
+        with dropped(RefusedError, LookupError):
+            if edits := list(way()):
+                return edits
+    return []
 
 
 class _Body(Words):
-    def __init__(self, tokens: list[Token], source: str, hidden: Collection[str]) -> None:
-        super().__init__(tokens, Outside({}, frozenset()))
+    def __init__(
+        self, tokens: list[Token], source: str, hidden: Collection[str], outside: Outside
+    ) -> None:
+        super().__init__(tokens, outside)
         self._source = source
         self._hidden = hidden
 
@@ -79,13 +103,30 @@ class _Body(Words):
         """Return whether a statement begins here, of a block."""
         return self.texts[index - 1] in {"{", "}", ";"}
 
+    # Braces
+
+    def braces(self, meeting: Collection[str]) -> Iterator[Edit]:
+        """Yield the edits for statements of control flow that meet and have no braces."""
+        for index, text in enumerate(self.texts):
+            if text in {"for", "while", "if"}:
+                first = self.pair[index + 1] + 1
+            elif text == "do" or (text == "else" and self.texts[index + 1] != "if"):
+                first = index + 1
+            else:
+                continue
+            last = self.end(first)
+            if self.texts[first] != "{" and not {*meeting}.isdisjoint(self.texts[first:last]):
+                before, behind = self.tokens[first - 1].end, self.tokens[last - 1].end
+                yield Edit(before, before, " {")
+                yield Edit(behind, behind, " }")
+
     # Counters
 
     def counters(self) -> Iterator[Edit]:
         """Yield the edits for counters that are declared without a value."""
         for index, name, parts in self._declarations(TYPES - {"auto"}):
             end = parts[-1][1]
-            scope = self._block_around(index)[1]
+            scope = self.pair[self.around(index, "{")]
             loops = {part: self._loops(part, end, scope) for part in parts}
             left = [part for part in parts if loops[part] is None]
             if len(left) == len(parts):
@@ -107,21 +148,7 @@ class _Body(Words):
                 name = index
                 while self.texts[name] in types:
                     name += 1
-                yield index, name, self._parts(name, self._end(index) - 1)
-
-    def _block_around(self, index: int) -> tuple[int, int]:
-        return max((a, b) for a, b in self._pair.items() if a < index < b)
-
-    def _parts(self, first: int, end: int) -> list[tuple[int, int]]:
-        """Return the tokens of each declarator."""
-        parts = []
-        index = first
-        while index < end:
-            if self.texts[index] == ",":
-                parts.append((first, index))
-                first = index + 1
-            index = self._pair.get(index, index) + 1
-        return [*parts, (first, end)]
+                yield index, name, self.parts(name, self.end(index) - 1)
 
     def _loops(self, part: tuple[int, int], first: int, last: int) -> list[int] | None:
         """Return where the loops set a counter that no other statement uses, or None."""
@@ -132,11 +159,11 @@ class _Body(Words):
         behind = first
         for index in range(first, last):
             if self.texts[index : index + 4] == ["for", "(", name.text, "="] and index >= behind:
-                head = self.texts[index + 4 : self._find(";", index, last)]
+                head = self.texts[index + 4 : self.find(";", index, last)]
                 if name.text in head or "," in head:
                     return None
                 places.append(index + 2)
-                behind = self._end(index)
+                behind = self.end(index)
             elif (
                 self._is_variable(index, name.text)
                 and places[-1:] != [index]
@@ -152,7 +179,8 @@ class _Body(Words):
         found = [
             (self.texts[place], place, last)
             for index, _, parts in self._declarations({"const", *TYPES, *VECTORS})
-            for first, last in [self._block_around(index)]
+            for first in [self.around(index, "{")]
+            for last in [self.pair[first]]
             if BARRIER[0] in self.texts[first:last]
             for place in map(self._name_of, parts)
             if place and self.texts[place] not in self._hidden
