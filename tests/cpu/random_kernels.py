@@ -42,7 +42,7 @@ __global__ void {name}(int *p, int n) {{
         a, b = pick(self.variables), pick(self.variables)
         self.count += 1
         name = f"w{self.count}"
-        kinds = ["step", "share", "new", "own", "inner", "even", "odd", "few"]
+        kinds = ["step", "share", "new", "own", "inner", "even", "odd", "few", "switch"]
         kinds += ["refer"] + ["loop", "if", "while", "do"] * (depth > 0)
         kinds += ["leave", "halve"] * (depth > 0 and self.meet)
         kind = pick(kinds)
@@ -59,6 +59,13 @@ __global__ void {name}(int *p, int n) {{
         if kind == "inner":
             body = f"{{ if ({a} > 99) break; {b}++; }}"
             return f"for (int k{name} = 0; k{name} < t % 4; k{name}++) {body}"
+        if kind == "switch":
+            of, more = pick(["n", f"{a} + t", "x"]), pick(["", "break;", "if (t > 5) break;"])
+            loop = f"while ({b} > 9) {{ {b} /= 2; if ({b} == 11) break; }}"
+            return (
+                f"switch (({of}) % 4) {{ case 0: {a}++; break; case 1: {{ int {name} = {a};"
+                f" {b} ^= {name} % 99; {more} }} default: {a} -= 2; case 3: {loop} {more} }}"
+            )
         if kind == "even":  # all threads run it in step
             step = pick(
                 [f"{a} = ({a} + s[t] * k) % 999;", f"int {name} = s[t]; {b} += {name} % 7;"]

@@ -63,7 +63,7 @@ __device__ int f(int n, int t, int *p) {{
 {HEAD} {{ {BEGIN} int a = n; p[t] = f(t, a, s); __syncthreads(); p[t] -= f(a + 1, p[t], s); }}""",
     "shared memory of a function": f"""
 __device__ int g(int a, int i) {{
-  __shared__ int kept[64];
+  __shared__ int first[3][2], kept[64];
   if (i) kept[threadIdx.x] = a;
   __syncthreads();
   return kept[63 - threadIdx.x];

@@ -110,7 +110,11 @@ REFUSED = {
     "a pointer that is set": "int a = p[0], *b; b = n ? p : (int *)&a; __syncthreads(); *b = a;",
     "a structure with a pointer": "S a, b = {&a.x}; __syncthreads(); *b.p = 2; p[0] = a.x;",
     "goto": "again: p[0] = 1; __syncthreads(); if (n) goto again;",
-    "switch": "switch (n) { case 1: p[0] = 2; } __syncthreads();",
+    "a barrier in a switch": "switch (n) { case 1: __syncthreads(); } __syncthreads();",
+    "a switch that goes on": "for (int k = 0; k < n; k++)"
+    " { switch (n) { case 1: continue; } __syncthreads(); }",
+    "a loop that a switch is in": "for (int k = 0; k < n; k++)"
+    " { switch (n) { case 1: p[0] = 3; } if (p[0]) break; __syncthreads(); }",
     "a lambda": "auto f = [&](int i) { p[i] = 1; }; f(0); __syncthreads();",
     "a reference": "int a = p[0]; int &b = a; __syncthreads(); b = 2; p[0] = a;",
     "a reference to what others refer to": "auto &a = p[p[0]]; __syncthreads(); p[0] = a;",

@@ -199,7 +199,7 @@ class _Call:
         self._function = function
         self._prefix = f"hal_in{number}"
         self._names: dict[str, str] = {}  # what the function's names become
-        self._shared: dict[str, tuple[int, int]] = {}  # where shared memory is declared, by name
+        self._shared: dict[str, tuple[int, int]] = {}  # its declarations, by their last name
         self._given: list[list[str]] = []
         texts, open_ = kernel.texts, self._index + 1
         if texts[open_] == "<":
@@ -292,15 +292,17 @@ class _Call:
             if text != "__shared__":
                 continue
             first = index - (body.texts[index - 1] == "extern")
-            last, place = body.end(first), index
-            while body.texts[place + 1] not in {"[", ";"}:
-                place = body.pair.get(place, place) + 1
-            if "," in body.texts[first:last] or body.texts[first - 1] not in {"{", "}", ";"}:
+            last = body.end(first)
+            if body.texts[first - 1] not in {"{", "}", ";"}:
                 raise RefusedError
             given = [re.sub(r"\W", "_", word) for words in self._given for word in words]
-            name = "_".join(["hal_in", self._function.name, *given, body.texts[place]])
-            self._names[body.texts[place]] = name
-            self._shared[name] = first, last
+            for begin, _ in body.parts(index, last - 1):
+                place = begin
+                while body.texts[place + 1] not in {"[", ",", ";"}:
+                    place = body.pair.get(place, place) + 1
+                name = body.texts[place]
+                self._names[name] = "_".join(["hal_in", self._function.name, *given, name])
+            self._shared[self._names[name]] = first, last
 
     def _templates(self) -> Iterator[str]:
         """Name what stands for the template's parameters; yield declarations of constants."""

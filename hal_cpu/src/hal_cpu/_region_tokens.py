@@ -58,11 +58,13 @@ PLAIN: Final = (TYPES | VECTORS) - {"auto"}
 # What may hide an effect or a declaration that is not seen here.
 NOT_TAKEN: Final = frozenset(
     _WORD.findall(
-        """goto switch case default typedef using struct class union enum template static volatile
+        """goto typedef using struct class union enum template static volatile
         asm __asm__ __asm try catch constexpr decltype operator new delete"""
     )
 )
-CONTROL: Final = frozenset(["if", "for", "while", "do", "else", "return", "break", "continue"])
+CONTROL: Final = frozenset(
+    _WORD.findall("if for while do else switch case default return break continue")
+)
 
 
 _UNROLL: Final = re.compile(r"#\s*pragma\s+(GCC\s+)?unroll\b")
@@ -171,7 +173,7 @@ class Words:
         begins = [
             index
             for index, text in enumerate(self.texts)
-            if text in heads and self.texts[index - 1] in {"{", "}", ";", "(", ")"}
+            if text in heads and self.texts[index - 1] in {"{", "}", ";", "(", ")", ":"}
         ]
         for index in begins:
             place, sign = index, ","
@@ -316,7 +318,7 @@ class Words:
             return self.end(index + 1)
         if text == "{":
             return self.pair[index] + 1
-        if text in {"for", "while", "if"}:
+        if text in {"for", "while", "if", "switch"}:
             end = self.end(self.pair[index + 1] + 1)
             if text == "if" and self.texts[end] == "else":
                 return self.end(end + 1)

@@ -40,6 +40,11 @@ from hal_cpu._strides import IN_TURN, in_step_pays, strides_of
 _FEW: Final = 16  # threads: loops over fewer cost more than they bring
 _MANY: Final = 64  # rounds: a loop of fewer is unrolled
 _SHORT: Final = 80  # tokens: several rounds of a longer loop take more time to compile
+# What ends by a word, itself or a round of it.
+_LEFT: Final = {
+    "break": frozenset({"for", "while", "do", "switch"}),
+    "continue": frozenset({"for", "while", "do"}),
+}
 _CASTS: Final = frozenset({"reinterpret_cast", "static_cast", "const_cast"})
 # Functions that processors have no instructions for.
 _CALLED: Final = re.compile(
@@ -206,15 +211,13 @@ class _Splitter(Names):
             known = {"[", "(", ".", "->"} | ASSIGNMENTS
             if after not in known and head.text not in _CASTS:
                 raise RefusedError
-        if head.text in {"break", "continue", "else"}:
-            raise RefusedError
-        if not any(text in {"for", "while", "do"} for text in self.texts[first:last]) and any(
-            text in {"break", "continue"} for text in self.texts[first:last]
-        ):
-            raise RefusedError
-        if head.text in {"if", "{"} and {"break", "continue"} & set(self.texts[first:last]):
+        if head.text == "else":
             raise RefusedError
         for index in range(first, last):
+            left = _LEFT.get(self.texts[index], frozenset())
+            around = (place for place in range(first, index) if self.texts[place] in left)
+            if left and not any(index < self.end(place) for place in around):
+                raise RefusedError
             if self.texts[index] == "return" and self.texts[index + 1] != ";":
                 raise RefusedError
 
