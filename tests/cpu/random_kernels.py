@@ -107,10 +107,10 @@ __global__ void {name}(int *p, int n) {{
             # Of what all threads read from shared memory.
             head = f"__syncthreads(); if (t == 0) s[0] = {a}; __syncthreads();"
             way = f"{pick('<>')} 50) {pick(['break', 'continue'])}"
-            leave = f"const int m{name} = s[0]; if (s[0] {way};"
+            leave = f"const int m{name} = s[0]; if (s[0] {way}; __syncthreads();"
             return (
                 f"for (int {name} = 0; {name} < 3; {name}++) {{ {head} {leave} {body}"
-                f" __syncthreads(); {b} += m{name}; }}"
+                f" __syncthreads(); {b} += m{name}; }} __syncthreads();"
             )
         if kind == "while":
             # What follows from the thread's index and from what changes is not computed again.
