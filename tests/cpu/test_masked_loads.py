@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import hal
-from hal_cpu import _toolchain
+from hal_cpu import _masked_loads, _toolchain
 
 ROWS, FIRST = 64, 13
 
@@ -82,3 +82,8 @@ def test_only_loads_of_neighbours_are_compiled_again(value, runs, monkeypatch, t
     monkeypatch.setattr(_toolchain, "run_compiler", run)
     hal.compile(SINGLE % value, target="cpu:x86-64-v3")  # the level that has masked loads
     assert run.call_count == runs
+
+
+def test_an_address_that_uses_a_sum_many_times_is_not_followed_for_ever():
+    lines = "".join(f"  a{i + 1} = a{i} + a{i};\n" for i in range(60))
+    assert _masked_loads.may_be_grouped(f"{lines}  x = .MASK_LOAD (a60, 8B, m);\n" * 2)

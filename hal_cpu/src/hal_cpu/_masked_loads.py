@@ -25,6 +25,7 @@ _COPY: Final = re.compile(rf"(?:\([^()]+\) )?{_NAME}")
 _SUM: Final = re.compile(rf"{_NAME} ([-+]) {_NAME}")
 _PRODUCT: Final = re.compile(rf"{_NAME} (\*|<<) (\d+)")
 _ANY: Final = "?"
+_MOST: Final = 1000  # steps: an address in which one sum is used many times has any number of them
 
 
 def may_be_grouped(dump: str) -> bool:
@@ -54,8 +55,12 @@ def _summands(address: str, values: dict[str, str]) -> dict[str, int]:
     """
     found: dict[str, int] = {}
     waiting = [(address.removesuffix("(D)"), 1)]
+    steps = 0
     while waiting:
         name, times = waiting.pop()
+        steps += 1
+        if steps > _MOST:
+            return {_ANY: 1}
         value = values.get(name, "")
         if name.isdecimal():
             continue
