@@ -335,13 +335,17 @@ __global__ void kernel(int *p, unsigned *q) {
         ("p[0] = __activemask();", ("warp.h",)),
         ("p[0] = warpSize + make_long2(1, 2).x;", ("warp.h", "intrinsics.h")),
         ("p[0] = __float2int_rn(p[0]);", ("intrinsics.h",)),
+        ("p[0] = __vadd4(p[0], p[1]);", ("hal_simd.h",)),
+        ("p[0] = erfinvf(p[0]) * sinf(p[1]);", ("special.h",)),
+        ("p[0] = sqrt(p[0]) + (int)umin(p[1], 2);", ("intrinsics.h", "hal_overloads.h")),
     ],
 )
 def test_headers_that_few_kernels_need_are_read_by_those_alone(text, headers):
     source = f"__global__ void kernel(int *p) {{ {text} }}"
     request = CompileRequest(source, "user.cpp", scan(source, filename="user.cpp"), "")
     text = _dialect.rewrite(request, "", "")
-    assert [name for name in ("warp.h", "intrinsics.h") if f"hal_cpu/{name}" in text] == [*headers]
+    few = ("warp.h", "intrinsics.h", "special.h", "hal_simd.h", "hal_overloads.h")
+    assert [name for name in few if f"hal_cpu/{name}" in text] == [*headers]
 
 
 def test_a_name_that_is_pasted_together_finds_its_header(lab):

@@ -17,7 +17,6 @@ import struct
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from importlib import resources
 from pathlib import Path
 from typing import Final
 
@@ -308,8 +307,8 @@ def _compile(request: _Request, folder: Path) -> tuple[int, str]:
     compiler = _toolchain.find_compiler()
     (folder / _dialect.PRELUDE).parent.mkdir()
     for name in _dialect.HEADERS:
-        text = (resources.files("hal_cpu") / name).read_text(encoding="utf-8")
-        (folder / _dialect.PRELUDE).with_name(name).write_text(text, encoding="utf-8")
+        place = (folder / _dialect.PRELUDE).with_name(name)
+        place.write_text(_dialect.header(name), encoding="utf-8")
     command = [*compiler.cxx, f"-std={options.standard}", *_COMPILER_OPTIONS]
     command.append(f"-DHAL_WARP_SIZE={64 if options.is_hip else 32}")
     for each in [str(headers), *options.includes]:

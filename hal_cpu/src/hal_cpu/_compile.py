@@ -7,7 +7,6 @@ import os
 import re
 import sys
 from collections.abc import Callable, Sequence
-from importlib import resources
 from itertools import filterfalse
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, cast
@@ -166,7 +165,7 @@ def _compile(
 
     def make() -> tuple[bytes, str]:
         others = _preprocess.foreign_text(foreign)
-        if dialect.GROUPS in request.source:
+        if "cooperative_groups" in request.source:
             others += dialect.texts()[dialect.GROUPS]
         with _toolchain.work_directory() as directory:
             # The user's text: messages quote its lines, and debuggers show them.
@@ -174,7 +173,8 @@ def _compile(
             source.write_text(request.source, encoding="utf-8")
             (directory / _dialect.PRELUDE).parent.mkdir()
             for name in _dialect.HEADERS:
-                (directory / _dialect.PRELUDE).with_name(name).write_bytes(_own(name))
+                place = (directory / _dialect.PRELUDE).with_name(name)
+                place.write_text(_dialect.header(name), encoding="utf-8")
             flags = [*options, *_include_options(request, directory, folders)]
             preprocess = functools.partial(
                 _preprocess.run, compiler=compiler, options=[*wanted, *flags], directory=directory
@@ -200,17 +200,11 @@ def _expanded(
     request: CompileRequest, head: str, preprocess: Callable[[str], str]
 ) -> CompileRequest | None:
     """Return a request whose source has no macros and no includes, if that can be."""
-    headers = "\n".join(_own(name).decode() for name in _dialect.HEADERS)
+    headers = "\n".join(map(_dialect.header, _dialect.HEADERS))
     macros = _dialect.definitions(request)
     text = _preprocess.question(request, head, macros, headers)
     output = preprocess(text) if text else ""
     return _preprocess.answer(request, headers, output) if output else None
-
-
-@functools.cache
-def _own(name: str) -> bytes:
-    """Return the content of a file of this package."""
-    return (resources.files("hal_cpu") / name).read_bytes()
 
 
 @functools.cache
@@ -220,7 +214,9 @@ def _own_texts() -> str:
     sources = [
         loader.get_source(name) or "" for loader, name in zip(code, _dialect.MODULES, strict=True)
     ]
-    return _build.CACHE.key(*sources, *map(_own, _dialect.HEADERS), *dialect.texts().values())
+    return _build.CACHE.key(
+        *sources, *map(_dialect.header, _dialect.HEADERS), *dialect.texts().values()
+    )
 
 
 def _check_shared_memory(request: CompileRequest, image: bytes, log: str) -> None:

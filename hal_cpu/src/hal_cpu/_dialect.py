@@ -23,6 +23,7 @@ from importlib import resources
 from typing import Final
 
 from hal.cpp_tokens import edited
+from hal.dialect import texts
 from hal.handlers import own
 from hal.native import CompileRequest, EntryPoint
 from hal_cpu import _region_text, _regions, _reword
@@ -36,7 +37,12 @@ from hal_cpu._region_tokens import HiddenError, Outside, hides
 PRELUDE: Final = "hal_cpu/kernel.h"
 """The first include: in a folder of its own, so that it hides no file of the user's."""
 
-HEADERS: Final = ("kernel.h", "regions.h", "launch.h", "warp.h", "intrinsics.h", "image.h")
+_FEW: Final = ("hal_overloads.h", "intrinsics.h", "special.h", "hal_simd.h")
+_SHARED: Final = frozenset({"hal_simd.h", "hal_overloads.h"})
+HEADERS: Final = (
+    *("kernel.h", "regions.h", "launch.h", "warp.h", "image.h"),
+    *_FEW,
+)
 """The files of that folder."""
 
 MODULES: Final = (
@@ -64,20 +70,29 @@ _WORD: Final = re.compile(r"\w+")
 _WARPS: Final = frozenset(
     _WORD.findall(
         """__shfl_sync __shfl_up_sync __shfl_down_sync __shfl_xor_sync __ballot_sync __any_sync
-        __all_sync __syncwarp __activemask __match_any_sync __reduce_add_sync __reduce_min_sync
-        __reduce_max_sync __reduce_and_sync __reduce_or_sync __reduce_xor_sync"""
+        __all_sync __syncwarp __activemask __match_any_sync __match_all_sync __reduce_add_sync
+        __reduce_min_sync __reduce_max_sync __reduce_and_sync __reduce_or_sync __reduce_xor_sync"""
     )
 )
 _VOTES: Final = frozenset({"__syncthreads_count", "__syncthreads_and", "__syncthreads_or"})
 _BARRIERS: Final = frozenset({"__syncthreads"}) | _VOTES | _WARPS
 _BLOCK_GROUP: Final = frozenset({"thread_block", "this_thread_block", "sync"})
 _THREAD: Final = frozenset({"threadIdx", "blockIdx", "blockDim", "gridDim"}) | _BARRIERS
-# A declaration in intrinsics.h, up to its name.
-_INTRINSIC: Final = re.compile(
+# A declaration in a header that few sources need, up to its name.
+_DECLARATION: Final = re.compile(
     r'^(?:static HAL_INLINE [\w ]+ |extern "C" [\w ]+ |typedef \w+ |'
-    r"#define (?!HAL_)|HAL_\w+\()(\w+)",
+    r"#define (?!HAL_)|(HAL_\w+)\()(\w+)|(?<=\) )HAL_\w+\((\w+)\)",
     re.MULTILINE,
 )
+_PARTS: Final = ("{}2", "{}4")
+_DECLARED: Final = {
+    "HAL_VECTORS": tuple(f"{make}{{}}{size}" for make in ("", "make_") for size in "1234"),
+    "HAL_DIRECTED": ("{}_rd", "{}_ru", "{}_rz"),
+    "HAL_FROM_DOUBLE": ("{}", "{}f"),
+    "HAL_SIGNED": _PARTS,
+    "HAL_UNSIGNED": _PARTS,
+}
+"""What macros declare of a name, where that is not the name alone."""
 _VECTORS: Final = frozenset(
     _WORD.findall(
         """int2 int4 uint2 uint4 float2 float4 double2 double4 half2 __half2 nv_bfloat162
@@ -313,21 +328,28 @@ def _headers(request: CompileRequest, words: set[str]) -> Iterator[str]:
     A name that is pasted together is not among the words, nor is one in an included file's macro.
     """
     is_hidden = request.has_includes or "##" in f"{request.source}{definitions(request)}"
-    for name, names in (("warp.h", _WARPS | {"warpSize"}), ("intrinsics.h", intrinsics())):
+    few = [(name, declared(name)) for name in _FEW]
+    for name, names in [("warp.h", _WARPS | {"warpSize"}), *few]:
         if is_hidden or not words.isdisjoint(names):
             yield f'#include "hal_cpu/{name}"\n'
 
 
 @functools.cache
-def intrinsics() -> frozenset[str]:
-    """Return the names that intrinsics.h declares."""
-    names: set[str] = set()
-    text = (resources.files("hal_cpu") / "intrinsics.h").read_text("utf-8")
-    for match in _INTRINSIC.finditer(text):
-        vectors = [f"{match[1]}{size}" for size in "1234"]
-        is_vector = match[0].startswith("HAL_VECTORS")
-        names |= {*vectors, *(f"make_{each}" for each in vectors)} if is_vector else {match[1]}
-    return frozenset(names)
+def header(name: str) -> str:
+    """Return the text of one of `HEADERS`."""
+    return (
+        texts()[name] if name in _SHARED else (resources.files("hal_cpu") / name).read_text("utf-8")
+    )
+
+
+@functools.cache
+def declared(name: str) -> frozenset[str]:
+    """Return the names that a header for few sources declares."""
+    return frozenset(
+        form.format(word or other)
+        for macro, word, other in _DECLARATION.findall(header(name))
+        for form in _DECLARED.get(macro, ("{}",))
+    )
 
 
 def _assertions(entry: EntryPoint) -> str:

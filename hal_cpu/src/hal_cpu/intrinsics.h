@@ -3,6 +3,7 @@
 // `_dialect.py` reads the names from this text: each stands in a line of its own, behind a type or
 // `#define`, or first in the parentheses of a macro.
 #pragma once
+#include "hal_overloads.h"
 
 #define HAL_ONE(name, to, from, ...) \
   static HAL_INLINE to name(from x) { return __VA_ARGS__; }
@@ -49,6 +50,18 @@ HAL_ONE(__double2ull_rz, unsigned long long, double, (unsigned long long)x)
 HAL_ONE(__double2ull_rd, unsigned long long, double, (unsigned long long)floor(x))
 HAL_ONE(__double2ull_ru, unsigned long long, double, (unsigned long long)ceil(x))
 HAL_ONE(__double2float_rn, float, double, (float)x)
+// Beside the nearest lie those of the other roundings; of an exact number `exact` tells on which side.
+#define HAL_DIRECTED(name, to, from, exact, next)                                                                  \
+  static HAL_INLINE to name##_rd(from x) { const to y = (to)x; return (exact)y > x ? next(y, -(to)INFINITY) : y; } \
+  static HAL_INLINE to name##_ru(from x) { const to y = (to)x; return (exact)y < x ? next(y, (to)INFINITY) : y; }  \
+  static HAL_INLINE to name##_rz(from x) { return x < 0 ? name##_ru(x) : name##_rd(x); }
+HAL_DIRECTED(__double2float, float, double, double, nextafterf)
+HAL_DIRECTED(__int2float, float, int, double, nextafterf)
+HAL_DIRECTED(__uint2float, float, unsigned int, double, nextafterf)
+HAL_DIRECTED(__ll2float, float, long long, __int128, nextafterf)
+HAL_DIRECTED(__ull2float, float, unsigned long long, __int128, nextafterf)
+HAL_DIRECTED(__ll2double, double, long long, __int128, nextafter)
+HAL_DIRECTED(__ull2double, double, unsigned long long, __int128, nextafter)
 HAL_ONE(__int2float_rn, float, int, (float)x)
 HAL_ONE(__uint2float_rn, float, unsigned int, (float)x)
 HAL_ONE(__ll2float_rn, float, long long, (float)x)
@@ -124,8 +137,30 @@ static HAL_INLINE double norm4d(double x, double y, double z, double w) { return
 static HAL_INLINE float norm4df(float x, float y, float z, float w) { return hypotf(hypotf(x, y), hypotf(z, w)); }
 static HAL_INLINE double rnorm4d(double x, double y, double z, double w) { return 1.0 / norm4d(x, y, z, w); }
 static HAL_INLINE float rnorm4df(float x, float y, float z, float w) { return 1.0f / norm4df(x, y, z, w); }
-HAL_ONE(normcdf, double, double, 0.5 * erfc(x * -0.70710678118654752440))
 HAL_TWO(fdividef, float, float, x / y)
+static HAL_INLINE double nan(const char *) { return NAN; }
+static HAL_INLINE float nanf(const char *) { return NAN; }
+
+// Of any number of coordinates. Squares of floats fit a double; those of doubles once the largest is near 1.
+static HAL_INLINE float normf(int count, const float *x) {
+  double sum = 0;
+  bool is_infinite = false;
+  for (int i = 0; i < count; i++) sum += (double)x[i] * x[i], is_infinite |= isinf(x[i]);
+  return is_infinite ? INFINITY : (float)sqrt(sum);
+}
+static HAL_INLINE double norm(int count, const double *x) {
+  double most = 0, sum = 0;
+  for (int i = 0; i < count; i++) most = fmax(most, fabs(x[i]));
+  if (isinf(most)) return INFINITY;
+  const int power = most > 0 ? ilogb(most) : 0;
+  for (int i = 0; i < count; i++) {
+    const double scaled = scalbn(x[i], -power);
+    sum += scaled * scaled;
+  }
+  return scalbn(sqrt(sum), power);
+}
+static HAL_INLINE float rnormf(int count, const float *x) { return 1.0f / normf(count, x); }
+static HAL_INLINE double rnorm(int count, const double *x) { return 1.0 / norm(count, x); }
 
 // A multiple of pi: what is left of x beside whole turns is exact, and at most a quarter of a turn.
 #define HAL_TURNS(name, type, rest, function, pi, ...)   \
@@ -139,6 +174,10 @@ HAL_TURNS(cospi, double, r, sin, 3.14159265358979323846, (0.5 - fabs(r)))
 HAL_TURNS(cospif, float, r, sinf, 3.14159265358979323846, (0.5f - fabsf(r)))
 static HAL_INLINE void sincospi(double x, double *s, double *c) { *s = sinpi(x), *c = cospi(x); }
 static HAL_INLINE void sincospif(float x, float *s, float *c) { *s = sinpif(x), *c = cospif(x); }
+#define HAL_ALSO(name)                                       \
+  static HAL_INLINE float name(float x) { return name##f(x); } \
+  template <class T> static HAL_INLINE typename hal_whole<T>::wide name(T x) { return name((double)x); }
+HAL_ALSO(rcbrt) HAL_ALSO(sinpi) HAL_ALSO(cospi) HAL_ALSO(logb) HAL_ALSO(j0) HAL_ALSO(j1) HAL_ALSO(y0) HAL_ALSO(y1)
 static HAL_INLINE void __sincosf(float x, float *s, float *c) { sincosf(x, s, c); }
 
 // Bits and integers
@@ -162,6 +201,13 @@ static HAL_INLINE unsigned int __funnelshift_r(unsigned int low, unsigned int hi
   return __funnelshift_rc(low, high, by & 31);
 }
 HAL_ONE(labs, long, long, x < 0 ? -x : x)
+HAL_TWO(umin, unsigned int, unsigned int, x < y ? x : y)
+HAL_TWO(umax, unsigned int, unsigned int, x > y ? x : y)
+HAL_TWO(llmin, long long, long long, x < y ? x : y)
+HAL_TWO(llmax, long long, long long, x > y ? x : y)
+HAL_TWO(ullmin, unsigned long long, unsigned long long, x < y ? x : y)
+HAL_TWO(ullmax, unsigned long long, unsigned long long, x > y ? x : y)
+HAL_TWO(__hadd, int, int, (int)(((long long)x + y) >> 1))
 HAL_TWO(__mul64hi, long long, long long, (long long)((__int128)x * y >> 64))
 HAL_TWO(__umul64hi, unsigned long long, unsigned long long, (unsigned long long)((unsigned __int128)x * y >> 64))
 HAL_TWO(__rhadd, int, int, (int)(((long long)x + y + 1) >> 1))
@@ -190,6 +236,18 @@ HAL_DOT(__dp4a, unsigned int, unsigned char)
 #define __stwt hal_store
 template <class T> static HAL_INLINE void hal_store(T *address, typename hal_same<T>::type value) { *address = value; }
 
+// Atomics are valid for the host and all its threads anyway.
+#define atomicAdd_block atomicAdd
+#define atomicSub_block atomicSub
+#define atomicExch_block atomicExch
+#define atomicMin_block atomicMin
+#define atomicMax_block atomicMax
+#define atomicCAS_block atomicCAS
+#define atomicAnd_block atomicAnd
+#define atomicOr_block atomicOr
+#define atomicXor_block atomicXor
+#define atomicInc_block atomicInc
+#define atomicDec_block atomicDec
 #define atomicAdd_system atomicAdd
 #define atomicSub_system atomicSub
 #define atomicExch_system atomicExch
@@ -199,6 +257,8 @@ template <class T> static HAL_INLINE void hal_store(T *address, typename hal_sam
 #define atomicAnd_system atomicAnd
 #define atomicOr_system atomicOr
 #define atomicXor_system atomicXor
+#define atomicInc_system atomicInc
+#define atomicDec_system atomicDec
 
 // The clock of the processor that runs the block
 
@@ -213,3 +273,4 @@ static HAL_INLINE long long clock64() {
 #endif
 }
 static HAL_INLINE clock_t clock() { return (clock_t)clock64(); }
+#define __nanosleep(time) ((void)(time))

@@ -240,6 +240,10 @@ extern "C" long lrintf(float) noexcept;
 extern "C" long long llrint(double) noexcept;
 extern "C" long long llrintf(float) noexcept;
 static HAL_INLINE float fma(float x, float y, float z) { return fmaf(x, y, z); }
+static HAL_INLINE float ldexp(float x, int by) { return ldexpf(x, by); }
+static HAL_INLINE float frexp(float x, int *power) { return frexpf(x, power); }
+static HAL_INLINE float modf(float x, float *whole) { return modff(x, whole); }
+static HAL_INLINE void sincos(float x, float *s, float *c) { sincosf(x, s, c); }
 
 // The library's are calls, and these are two instructions. A NaN yields the other operand.
 static HAL_INLINE double fmin(double x, double y) { return x < y || y != y ? x : y; }
@@ -254,7 +258,7 @@ static HAL_INLINE double rsqrt(double x) { return 1.0 / sqrt(x); }
 static HAL_INLINE float rsqrt(float x) { return 1.0f / sqrtf(x); }
 static HAL_INLINE float exp10f(float x) { return powf(10.0f, x); }
 static HAL_INLINE double exp10(double x) { return pow(10.0, x); }
-static HAL_INLINE float normcdff(float x) { return 0.5f * erfcf(x * -0.70710678118654752440f); }
+static HAL_INLINE float exp10(float x) { return exp10f(x); }
 static HAL_INLINE float __saturatef(float x) { return fminf(fmaxf(x, 0.0f), 1.0f); }
 static HAL_INLINE float __fdividef(float x, float y) { return x / y; }
 static HAL_INLINE float __fsqrt_rn(float x) { return sqrtf(x); }

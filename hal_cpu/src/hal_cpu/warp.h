@@ -155,6 +155,21 @@ static HAL_INLINE hal_mask hal_match_any(const hal_thread_of<tell> &thread, cons
 }
 #define __match_any_sync(...) HAL_WARP(hal_match_any, "__match_any_sync", __VA_ARGS__)
 
+// All lanes, or none.
+template <class T> struct hal_agreement : hal_match<T> {
+  static hal_mask of(unsigned long long lanes, int lane, void *const *steps) {
+    return hal_match<T>::of(lanes, lane, steps) == (hal_mask)lanes ? (hal_mask)lanes : 0;
+  }
+};
+template <bool tell, class M, class T>
+static HAL_INLINE hal_mask hal_match_all(const hal_thread_of<tell> &thread, const hal_place *place, const char *name,
+                                         M mask, T value, int *all) {
+  const hal_mask lanes = hal_warp<hal_agreement<T>>(thread, place, name, hal_lanes(mask), value);
+  *all = lanes != 0;
+  return lanes;
+}
+#define __match_all_sync(...) HAL_WARP(hal_match_all, "__match_all_sync", __VA_ARGS__)
+
 #define HAL_REDUCE(name, ...)                                                                                     \
   template <class T> struct hal_reduce_##name {                                                                   \
     typedef T in;                                                                                                 \

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+from hal import dialect
 from hal.cpp_tokens import tokenize
 from hal.native import CompileRequest
 
@@ -53,6 +54,7 @@ def rewrite(request: CompileRequest) -> str:
         [
             '#line 1 "hal_prelude"\n',
             _PRELUDE,
+            dialect.texts()["hal_overloads.h"],
             request.prelude,
             '#line 1 "defines"\n',
             request.macros,

@@ -73,9 +73,8 @@ def _refused(request: CompileRequest, target: str, log: str) -> CompilationError
 def program_text(request: CompileRequest) -> str:
     """Return the compiler's input: preludes, macros, the user's text, the type table."""
     own = resources.files("hal_hip")
-    prelude = "\n".join(
-        (own / name).read_text(encoding="utf-8") for name in ("prelude.h", "warps.h")
-    )
+    texts = [(own / name).read_text(encoding="utf-8") for name in ("prelude.h", "warps.h")]
+    prelude = "\n".join([*texts, dialect.texts()["hal_simd.h"]])
     name = request.filename.replace("\\", "\\\\").replace('"', '\\"')
     return "\n".join(
         [

@@ -45,6 +45,34 @@ typedef decltype(sizeof(0)) uintptr_t;
 #define __stcs(address, value) ((void)(*(address) = (value)))
 #define __stwb(address, value) ((void)(*(address) = (value)))
 #define __stwt(address, value) ((void)(*(address) = (value)))
+/* Templates give way to HIP's own, of versions that have them. */
+#define HAL_CHOICE(name, type, sign)                                         \
+  template <class hal_A, class hal_B>                                        \
+  static __device__ __forceinline__ type name(hal_A a, hal_B b) {            \
+    return (type)a sign (type)b ? (type)a : (type)b;                         \
+  }
+HAL_CHOICE(umin, unsigned int, <)
+HAL_CHOICE(umax, unsigned int, >)
+HAL_CHOICE(llmin, long long, <)
+HAL_CHOICE(llmax, long long, >)
+HAL_CHOICE(ullmin, unsigned long long, <)
+HAL_CHOICE(ullmax, unsigned long long, >)
+#undef HAL_CHOICE
+/* Atomics of a block may be those of the device. */
+#define atomicAdd_block atomicAdd
+#define atomicSub_block atomicSub
+#define atomicExch_block atomicExch
+#define atomicMin_block atomicMin
+#define atomicMax_block atomicMax
+#define atomicCAS_block atomicCAS
+#define atomicAnd_block atomicAnd
+#define atomicOr_block atomicOr
+#define atomicXor_block atomicXor
+#define atomicInc_block atomicInc
+#define atomicDec_block atomicDec
+#if !defined(__nanosleep)
+#define __nanosleep(time) ((void)(time), __builtin_amdgcn_s_sleep(1))
+#endif
 #if !defined(assert)
 #if defined(NDEBUG)
 #define assert(condition) ((void)0)

@@ -6,16 +6,16 @@
 #if !defined(__CUDACC__) && !defined(__shfl_sync)
 #define HAL_WARP_FUNCTION static __device__ __forceinline__
 
-template <class M> HAL_WARP_FUNCTION unsigned long long hal_lanes(M mask) {
-  if (sizeof(M) > 4) return (unsigned long long)mask;
+template <class hal_M> HAL_WARP_FUNCTION unsigned long long hal_lanes(hal_M mask) {
+  if (sizeof(hal_M) > 4) return (unsigned long long)mask;
   return (unsigned int)mask == ~0u ? ~0ull : (unsigned long long)(unsigned int)mask;
 }
 
 /* Any type goes through in words of 32 bits. */
 #define HAL_SHUFFLE(name, own, type)                                              \
-  template <class M, class T>                                                     \
-  HAL_WARP_FUNCTION T name(M, T value, type by, int width = warpSize) {           \
-    int words[(sizeof(T) + 3) / 4] = {0};                                         \
+  template <class hal_M, class hal_T>                                             \
+  HAL_WARP_FUNCTION hal_T name(hal_M, hal_T value, type by, int width = warpSize) { \
+    int words[(sizeof(hal_T) + 3) / 4] = {0};                                     \
     __builtin_memcpy(words, &value, sizeof value);                                \
     for (int &word : words) word = own(word, by, width);                          \
     __builtin_memcpy(&value, words, sizeof value);                                \
@@ -27,19 +27,19 @@ HAL_SHUFFLE(hal_shfl_down, __shfl_down, unsigned int)
 HAL_SHUFFLE(hal_shfl_xor, __shfl_xor, int)
 #undef HAL_SHUFFLE
 
-template <class M, class B> HAL_WARP_FUNCTION unsigned long long hal_ballot(M mask, B yes) {
+template <class hal_M, class hal_B> HAL_WARP_FUNCTION unsigned long long hal_ballot(hal_M mask, hal_B yes) {
   return __ballot((int)(bool)yes) & hal_lanes(mask);
 }
-template <class M> HAL_WARP_FUNCTION void hal_syncwarp(M) {
+template <class hal_M> HAL_WARP_FUNCTION void hal_syncwarp(hal_M) {
   __builtin_amdgcn_fence(__ATOMIC_RELEASE, "wavefront");
   __builtin_amdgcn_wave_barrier();
   __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "wavefront");
 }
-template <class M> HAL_WARP_FUNCTION M hal_given(M mask) { return mask; }
+template <class hal_M> HAL_WARP_FUNCTION hal_M hal_given(hal_M mask) { return mask; }
 HAL_WARP_FUNCTION unsigned int hal_given() { return ~0u; }
 
-template <class M, class T> HAL_WARP_FUNCTION unsigned long long hal_match_any(M mask, T value) {
-  const unsigned long long lanes = __ballot((int)(sizeof(T) > 0)) & hal_lanes(mask);
+template <class hal_M, class hal_T> HAL_WARP_FUNCTION unsigned long long hal_match_any(hal_M mask, hal_T value) {
+  const unsigned long long lanes = __ballot((int)(sizeof(hal_T) > 0)) & hal_lanes(mask);
   unsigned long long same = 0;
   for (unsigned long long left = lanes; left; left &= left - 1) {
     const int lane = __builtin_ctzll(left);
@@ -47,12 +47,18 @@ template <class M, class T> HAL_WARP_FUNCTION unsigned long long hal_match_any(M
   }
   return same;
 }
+template <class hal_M, class hal_T>
+HAL_WARP_FUNCTION unsigned long long hal_match_all(hal_M mask, hal_T value, int *all) {
+  const unsigned long long lanes = __ballot((int)(sizeof(hal_T) > 0)) & hal_lanes(mask);
+  *all = hal_ballot(mask, hal_shfl(mask, value, __builtin_ctzll(lanes)) == value) == lanes;
+  return *all ? lanes : 0;
+}
 #define HAL_REDUCE(name, ...)                                                              \
-  template <class M, class T> HAL_WARP_FUNCTION T hal_reduce_##name(M mask, T value) {     \
-    unsigned long long left = __ballot((int)(sizeof(T) > 0)) & hal_lanes(mask);            \
-    T a = hal_shfl(mask, value, __builtin_ctzll(left));                                    \
+  template <class hal_M, class hal_T> HAL_WARP_FUNCTION hal_T hal_reduce_##name(hal_M mask, hal_T value) { \
+    unsigned long long left = __ballot((int)(sizeof(hal_T) > 0)) & hal_lanes(mask);        \
+    hal_T a = hal_shfl(mask, value, __builtin_ctzll(left));                                \
     while (left &= left - 1) {                                                             \
-      const T b = hal_shfl(mask, value, __builtin_ctzll(left));                            \
+      const hal_T b = hal_shfl(mask, value, __builtin_ctzll(left));                        \
       a = __VA_ARGS__;                                                                     \
     }                                                                                      \
     return a;                                                                              \
@@ -75,6 +81,7 @@ HAL_REDUCE(xor, a ^ b)
 #define __activemask() __ballot(1)
 #define __syncwarp(...) hal_syncwarp(hal_given(__VA_ARGS__))
 #define __match_any_sync hal_match_any
+#define __match_all_sync hal_match_all
 #define __reduce_add_sync hal_reduce_add
 #define __reduce_min_sync hal_reduce_min
 #define __reduce_max_sync hal_reduce_max

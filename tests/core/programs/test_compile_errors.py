@@ -148,13 +148,17 @@ def test_no_device_and_no_pipe_is_included_c5(device, tmp_path):
 
 
 def test_functions_of_the_dialect_are_the_processors():
-    """A kernel of such a name would stand in for the function; two headers declare them."""
+    """A kernel of such a name would stand in for the function; three headers declare them."""
     folder = pathlib.Path(pytest.importorskip("hal_cpu").__path__[0])
-    text = "".join((folder / name).read_text("utf-8") for name in ("kernel.h", "intrinsics.h"))
+    text = "".join(
+        (folder / name).read_text("utf-8") for name in ("kernel.h", "intrinsics.h", "special.h")
+    )
     head = r"^(?:template <[^>]*> )?(?:static HAL_INLINE|extern \"C\") [^(;]*?\b([A-Za-z_]\w*)\("
     declared = set(re.findall(head, text, re.MULTILINE))
     declared |= set(
-        re.findall(r"HAL_(?:UNARY|BINARY|ATOMIC|ONE|TWO|THREE|ROUNDED|TURNS|DOT)\((\w+)", text)
+        re.findall(
+            r"HAL_(?:UNARY|BINARY|ATOMIC|ONE|TWO|THREE|ROUNDED|TURNS|DOT|FROM_DOUBLE)\((\w+)", text
+        )
     ) - {"name"}
     ours = {name for name in declared if name.startswith(("hal_", "make_"))}
     assert len(declared) > 120

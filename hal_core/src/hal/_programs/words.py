@@ -7,10 +7,10 @@ from typing import Final
 # Each has a float version, with an `f` behind its name.
 _MATHEMATICS: Final = """
     acos acosh asin asinh atan atan2 atanh cbrt ceil copysign cos cosh cospi erf erfc exp exp10 exp2
-    expm1 fabs fdim floor fma fmax fmin fmod frexp hypot ilogb j0 j1 jn ldexp lgamma llrint llround
-    log log10 log1p log2 logb lrint lround modf nearbyint nextafter norm3d norm4d normcdf pow rcbrt
-    remainder remquo rhypot rint rnorm3d rnorm4d round rsqrt scalbln scalbn sin sincos sincospi sinh
-    sinpi sqrt tan tanh tgamma trunc y0 y1 yn
+    expm1 erfcinv erfcx erfinv fabs fdim floor fma fmax fmin fmod frexp hypot ilogb j0 j1 jn ldexp
+    lgamma llrint llround log log10 log1p log2 logb lrint lround modf nan nearbyint nextafter norm
+    norm3d norm4d normcdf normcdfinv pow rcbrt remainder remquo rhypot rint rnorm rnorm3d rnorm4d
+    round rsqrt scalbln scalbn sin sincos sincospi sinh sinpi sqrt tan tanh tgamma trunc y0 y1 yn
 """
 _OTHERS: Final = """
     abs llabs min max isnan isinf isfinite signbit __clz __clzll __ffs __ffsll __popc __popcll
@@ -34,7 +34,7 @@ _OTHERS: Final = """
     __stwt __uhadd __uint2double_rn __uint2float_rn __ull2double_rn __ull2float_rn __umul64hi
     __urhadd __usad atomicAdd_system atomicAnd_system atomicCAS_system atomicExch_system
     atomicMax_system atomicMin_system atomicOr_system atomicSub_system atomicXor_system clock64
-    fdividef labs
+    fdividef labs __hadd llmax llmin ullmax ullmin umax umin
 """
 RESERVED: Final = frozenset(
     [*_MATHEMATICS.split(), *(f"{name}f" for name in _MATHEMATICS.split()), *_OTHERS.split()]

@@ -18,7 +18,7 @@ __all__ = ["FLOAT16", "GROUPS", "NAMES", "STANDARD", "included", "needs_files", 
 FLOAT16: Final = frozenset({"cuda_fp16.h", "cuda_bf16.h"})
 """The headers of the 16-bit floating-point types, by CUDA's names."""
 GROUPS: Final = "cooperative_groups.h"
-"""The header of cooperative groups, by CUDA's name."""
+"""The header of cooperative groups, by CUDA's name; those with other names include it."""
 
 _C: Final = (
     "assert",
@@ -50,12 +50,16 @@ _OTHERS: Final = {
     "hip/hip_bf16.h": _BFLOAT16,
     "hip/hip_bfloat16.h": _BFLOAT16,
     "hip/hip_cooperative_groups.h": f'#include "{GROUPS}"\n',
+    "cooperative_groups/reduce.h": f'#include "{GROUPS}"\n',
+    "cooperative_groups/scan.h": f'#include "{GROUPS}"\n',
 }
 _FILES: Final = {
     *FLOAT16,
     GROUPS,
     "hal_float16.h",
     "hal_float16_type.h",
+    "hal_overloads.h",
+    "hal_simd.h",
     "cmath",
     "cfloat",
     "climits",

@@ -41,12 +41,12 @@ HAL_F16_FUNCTION float hal_f32_sticky(long long value) {
 }
 
 // The nearest integer that the type has; 0 for NaN. The value is a whole number.
-template <class T> HAL_F16_FUNCTION T hal_f16_integer(float value) {
-  const bool is_signed = (T)-1 < (T)0;
-  const T most = (T)(~0ull >> (64 - 8 * sizeof(T) + is_signed)), least = (T)(is_signed ? ~most : 0);
+template <class hal_T> HAL_F16_FUNCTION hal_T hal_f16_integer(float value) {
+  const bool is_signed = (hal_T)-1 < (hal_T)0;
+  const hal_T most = (hal_T)(~0ull >> (64 - 8 * sizeof(hal_T) + is_signed)), least = (hal_T)(is_signed ? ~most : 0);
   if (value != value) return 0;
   if (value >= (float)most) return most;
-  return value <= (float)least ? least : (T)value;
+  return value <= (float)least ? least : (hal_T)value;
 }
 
 // To 0 at least and 1 at most; NaN becomes 0.
