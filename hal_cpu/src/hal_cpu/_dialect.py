@@ -337,9 +337,9 @@ def _headers(request: CompileRequest, words: set[str]) -> Iterator[str]:
 @functools.cache
 def header(name: str) -> str:
     """Return the text of one of `HEADERS`."""
-    return (
-        texts()[name] if name in _SHARED else (resources.files("hal_cpu") / name).read_text("utf-8")
-    )
+    if name in _SHARED:
+        return texts()[name]
+    return (resources.files("hal_cpu") / name).read_text("utf-8")
 
 
 @functools.cache
