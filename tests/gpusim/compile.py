@@ -24,7 +24,7 @@ from hal import dialect
 from hal._programs.scanner import scan
 from hal.errors import InvalidArgumentError
 from hal.native import CompileRequest, EntryPoint
-from hal_cpu import _dialect, _toolchain
+from hal_cpu import _dialect, _headers, _toolchain
 
 _SUCCESS, _INVALID_OPTION, _COMPILATION = 0, 5, 6
 _LENGTH: Final = struct.Struct("<Q")
@@ -305,10 +305,7 @@ def _compile(request: _Request, folder: Path) -> tuple[int, str]:
             target.parent.mkdir(parents=True, exist_ok=True)
             target.write_text(content, encoding="utf-8")
     compiler = _toolchain.find_compiler()
-    (folder / _dialect.PRELUDE).parent.mkdir()
-    for name in _dialect.HEADERS:
-        place = (folder / _dialect.PRELUDE).with_name(name)
-        place.write_text(_dialect.header(name), encoding="utf-8")
+    _headers.write(folder)
     command = [*compiler.cxx, f"-std={options.standard}", *_COMPILER_OPTIONS]
     command.append(f"-DHAL_WARP_SIZE={64 if options.is_hip else 32}")
     for each in [str(headers), *options.includes]:

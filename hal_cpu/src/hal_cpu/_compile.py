@@ -15,7 +15,16 @@ from hal import dialect
 from hal.errors import CompilationError, InvalidArgumentError
 from hal.handlers import own
 from hal.native import CompileRequest
-from hal_cpu import _build, _dialect, _image, _masked_loads, _preprocess, _system, _toolchain
+from hal_cpu import (
+    _build,
+    _dialect,
+    _headers,
+    _image,
+    _masked_loads,
+    _preprocess,
+    _system,
+    _toolchain,
+)
 from hal_cpu._preprocess import SOURCE
 
 if TYPE_CHECKING:
@@ -171,10 +180,7 @@ def _compile(
             # The user's text: messages quote its lines, and debuggers show them.
             source = (Path(debug).absolute() if debug else directory) / f"{key[:16]}.cpp"
             source.write_text(request.source, encoding="utf-8")
-            (directory / _dialect.PRELUDE).parent.mkdir()
-            for name in _dialect.HEADERS:
-                place = (directory / _dialect.PRELUDE).with_name(name)
-                place.write_text(_dialect.header(name), encoding="utf-8")
+            _headers.write(directory)
             flags = [*options, *_include_options(request, directory, folders)]
             preprocess = functools.partial(
                 _preprocess.run, compiler=compiler, options=[*wanted, *flags], directory=directory
@@ -200,7 +206,7 @@ def _expanded(
     request: CompileRequest, head: str, preprocess: Callable[[str], str]
 ) -> CompileRequest | None:
     """Return a request whose source has no macros and no includes, if that can be."""
-    headers = "\n".join(map(_dialect.header, _dialect.HEADERS))
+    headers = "\n".join(_headers.all_texts().values())
     macros = _dialect.definitions(request)
     text = _preprocess.question(request, head, macros, headers)
     output = preprocess(text) if text else ""
@@ -214,9 +220,7 @@ def _own_texts() -> str:
     sources = [
         loader.get_source(name) or "" for loader, name in zip(code, _dialect.MODULES, strict=True)
     ]
-    return _build.CACHE.key(
-        *sources, *map(_dialect.header, _dialect.HEADERS), *dialect.texts().values()
-    )
+    return _build.CACHE.key(*sources, *_headers.all_texts().values(), *dialect.texts().values())
 
 
 def _check_shared_memory(request: CompileRequest, image: bytes, log: str) -> None:

@@ -16,17 +16,14 @@ kernel becomes loops lines alone do: messages are those of the text without.
 from __future__ import annotations
 
 import dataclasses
-import functools
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from importlib import resources
 from typing import Final
 
 from hal.cpp_tokens import edited
-from hal.dialect import texts
 from hal.handlers import own
 from hal.native import CompileRequest, EntryPoint
-from hal_cpu import _region_text, _regions, _reword
+from hal_cpu import _headers, _region_text, _regions, _reword
 from hal_cpu._declarations import Body, Text, read, spread
 from hal_cpu._inline import Function, functions
 from hal_cpu._outside import outside
@@ -34,21 +31,11 @@ from hal_cpu._preprocess import MARKER, SOURCE
 from hal_cpu._region_tokens import Edit as _Edit
 from hal_cpu._region_tokens import HiddenError, Outside, hides
 
-PRELUDE: Final = "hal_cpu/kernel.h"
-"""The first include: in a folder of its own, so that it hides no file of the user's."""
-
-_FEW: Final = ("hal_overloads.h", "intrinsics.h", "special.h", "hal_simd.h")
-_SHARED: Final = frozenset({"hal_simd.h", "hal_overloads.h"})
-HEADERS: Final = (
-    *("kernel.h", "regions.h", "launch.h", "warp.h", "image.h"),
-    *_FEW,
-)
-"""The files of that folder."""
-
 MODULES: Final = (
     "hal.cpp_tokens",
     "hal_cpu._declarations",
     "hal_cpu._dialect",
+    "hal_cpu._headers",
     "hal_cpu._inline",
     "hal_cpu._outside",
     "hal_cpu._preprocess",
@@ -67,32 +54,10 @@ _LOOPS: Final = "hal_by_itself"
 _RESTRICT: Final = re.compile(r"\*[\w\s]*\b__restrict(?:__)?\b[\w\s]*\Z")
 
 _WORD: Final = re.compile(r"\w+")
-_WARPS: Final = frozenset(
-    _WORD.findall(
-        """__shfl_sync __shfl_up_sync __shfl_down_sync __shfl_xor_sync __ballot_sync __any_sync
-        __all_sync __syncwarp __activemask __match_any_sync __match_all_sync __reduce_add_sync
-        __reduce_min_sync __reduce_max_sync __reduce_and_sync __reduce_or_sync __reduce_xor_sync"""
-    )
-)
 _VOTES: Final = frozenset({"__syncthreads_count", "__syncthreads_and", "__syncthreads_or"})
-_BARRIERS: Final = frozenset({"__syncthreads"}) | _VOTES | _WARPS
+_BARRIERS: Final = frozenset({"__syncthreads"}) | _VOTES | _headers.WARPS
 _BLOCK_GROUP: Final = frozenset({"thread_block", "this_thread_block", "sync"})
 _THREAD: Final = frozenset({"threadIdx", "blockIdx", "blockDim", "gridDim"}) | _BARRIERS
-# A declaration in a header that few sources need, up to its name.
-_DECLARATION: Final = re.compile(
-    r'^(?:static HAL_INLINE [\w ]+ |extern "C" [\w ]+ |typedef \w+ |'
-    r"#define (?!HAL_)|(HAL_\w+)\()(\w+)|(?<=\) )HAL_\w+\((\w+)\)",
-    re.MULTILINE,
-)
-_PARTS: Final = ("{}2", "{}4")
-_DECLARED: Final = {
-    "HAL_VECTORS": tuple(f"{make}{{}}{size}" for make in ("", "make_") for size in "1234"),
-    "HAL_DIRECTED": ("{}_rd", "{}_ru", "{}_rz"),
-    "HAL_FROM_DOUBLE": ("{}", "{}f"),
-    "HAL_SIGNED": _PARTS,
-    "HAL_UNSIGNED": _PARTS,
-}
-"""What macros declare of a name, where that is not the name alone."""
 _VECTORS: Final = frozenset(
     _WORD.findall(
         """int2 int4 uint2 uint4 float2 float4 double2 double4 half2 __half2 nv_bfloat162
@@ -168,7 +133,7 @@ def rewrite(
     around = outside(f"{request.prelude}\n{foreign}\n{macros}\n{request.source}", users)
     with_barriers = spread(_BARRIERS, others)
     warps = spread(
-        _WARPS | _VOTES, [each for each in others if each.names.isdisjoint(_BLOCK_GROUP)]
+        _headers.WARPS | _VOTES, [each for each in others if each.names.isdisjoint(_BLOCK_GROUP)]
     )
     calling: set[str] = set()
     if loops:
@@ -186,11 +151,11 @@ def rewrite(
     # Each of the linked parts has it.
     export_of_all = "HAL_EXPORT __attribute__((weak))" if request.part else "HAL_EXPORT"
     edits = [*text.edits, *_pointers(text)]
+    is_pasted = "##" in f"{request.source}{macros}"
     head = [
         f'#define HAL_COMPILED_FILE "{SOURCE}"\n',
         f"#define HAL_USER_FILE {quote(request.filename)}\n",
-        f'#include "{PRELUDE}"\n',
-        *_headers(request, words),
+        *_headers.includes(words, is_hidden=request.has_includes or is_pasted),
     ]
     is_hidden = False
     ways: list[str] = []
@@ -320,36 +285,6 @@ def _reworded(
         source = edited(request.source, edits)
         request = dataclasses.replace(request, source=source, entries=tuple(entries))
         text = read(source, entries)
-
-
-def _headers(request: CompileRequest, words: set[str]) -> Iterator[str]:
-    """Yield the lines for the headers that few sources need: reading them takes time.
-
-    A name that is pasted together is not among the words, nor is one in an included file's macro.
-    """
-    is_hidden = request.has_includes or "##" in f"{request.source}{definitions(request)}"
-    few = [(name, declared(name)) for name in _FEW]
-    for name, names in [("warp.h", _WARPS | {"warpSize"}), *few]:
-        if is_hidden or not words.isdisjoint(names):
-            yield f'#include "hal_cpu/{name}"\n'
-
-
-@functools.cache
-def header(name: str) -> str:
-    """Return the text of one of `HEADERS`."""
-    if name in _SHARED:
-        return texts()[name]
-    return (resources.files("hal_cpu") / name).read_text("utf-8")
-
-
-@functools.cache
-def declared(name: str) -> frozenset[str]:
-    """Return the names that a header for few sources declares."""
-    return frozenset(
-        form.format(word or other)
-        for macro, word, other in _DECLARATION.findall(header(name))
-        for form in _DECLARED.get(macro, ("{}",))
-    )
 
 
 def _assertions(entry: EntryPoint) -> str:

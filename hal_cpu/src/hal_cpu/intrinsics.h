@@ -1,6 +1,6 @@
 // Functions of CUDA's device library that few kernels use. Behind kernel.h, for sources that name one.
 //
-// `_dialect.py` reads the names from this text: each stands in a line of its own, behind a type or
+// `_headers.py` reads the names from this text: each stands in a line of its own, behind a type or
 // `#define`, or first in the parentheses of a macro.
 #pragma once
 #include "hal_overloads.h"

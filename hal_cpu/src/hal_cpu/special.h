@@ -1,6 +1,6 @@
 // The error function's relatives, which few kernels use. Behind kernel.h, for sources that name one.
 //
-// `_dialect.py` reads the names from this text, as those of intrinsics.h. The polynomials are the project's own: they go
+// `_headers.py` reads the names from this text, as those of intrinsics.h. The polynomials are the project's own: they go
 // through the values at Chebyshev's points, of 60 digits, and are 2e-17 off at most.
 #pragma once
 #include "hal_overloads.h"

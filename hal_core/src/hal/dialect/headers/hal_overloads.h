@@ -2,7 +2,7 @@
 // Mathematics of integers is that of `double`, and so is that of a float with a double: nvcc has this from the host's
 // library, and neither NVRTC nor the dialect's own functions have it.
 //
-// hal_cpu's `_dialect.py` reads the names from this text.
+// hal_cpu's `_headers.py` reads the names from this text.
 #if !defined(HAL_OVERLOADS)
 #define HAL_OVERLOADS
 #if defined(HAL_INLINE)

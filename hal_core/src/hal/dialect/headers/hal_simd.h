@@ -1,6 +1,6 @@
 // CUDA's arithmetic on the two half-words or the four bytes of a word, where a compiler lacks it.
 //
-// hal_cpu's `_dialect.py` reads the names from this text: first in the parentheses of a macro.
+// hal_cpu's `_headers.py` reads the names from this text: first in the parentheses of a macro.
 #if !defined(HAL_SIMD) && !defined(__CUDACC__)
 #define HAL_SIMD
 #if defined(HAL_INLINE)
