@@ -67,6 +67,10 @@ everything(Pair pair, Colour colour, Input in, float *__restrict__ out, int8_t a
     __mulhi(e, e);
   f += __umulhi(f, f) + __mul24(1, 2) + __float_as_int(x) + __ldg(in);
   x += __int_as_float(e) + __longlong_as_double(g) + __double_as_longlong(y) + one.x + three.z;
+  y += sqrt(e) + pow(2, e) + pow(x, y) + fmax(e, 2u) + isnan(e) + erfinv(y) + erfcinvf(x) + erfcx(y)
+    + normcdfinv(y) + norm(1, &y) + rnormf(1, &x) + nan("") + __ll2float_rz(g) + llmin(g, 2);
+  f += __vadd4(f, f) + __vsads2(f, f) + umin(f, 2) + atomicAdd_block(ints, 1) + __hadd(1, 2);
+  f += __match_all_sync(0xffffffff, e, ints); __nanosleep(10);
   memcpy(out, in, 4); memset(out, 0, 4);
   if (flag && !n) { printf("%d\n", i); assert(i >= 0); __trap(); }
   out[i] = lambda(tile[0]) + square(x) + deep::Functor{2}(x) + weights[i & 3] + two.y + four.w + y

@@ -65,6 +65,8 @@ __global__ void HAL_BLOCK(1) mathematics(const double *x, float *f, double *d) {
   d[11] = remquo(x[3], x[0], &quotient) + quotient;
   f[11] = remquof(x[3], x[0], &quotient) + quotient;
   d[12] = normcdf(x[1]), f[12] = normcdff(x[1]);
+  d[13] = erfinv(x[1]) + erfcinv(x[2] / 8), f[13] = erfinvf(x[1]) + erfcinvf(x[2] / 8);
+  d[14] = erfcx(x[0]), f[14] = erfcxf(x[0]), d[15] = norm(4, x), f[15] = (float)(1 / rnorm(4, x));
 }
 __global__ void HAL_BLOCK(1) integers(unsigned a, unsigned b, long long c, unsigned *u,
                                       long long *l) {
@@ -76,6 +78,9 @@ __global__ void HAL_BLOCK(1) integers(unsigned a, unsigned b, long long c, unsig
   }
   u[10] = __sad(-5, 3, a), u[11] = __usad(a, b, 1u);
   u[12] = __uhadd(a, b), u[13] = __urhadd(a, b), u[14] = (unsigned)__rhadd(-5, 2);
+  u[15] = __vadd4(a, b), u[16] = __vabsdiffu4(a, b), u[17] = __vcmpgts2(a, b ^ 1u << 31);
+  u[18] = __vsadu4(a, b), u[19] = umin(a, b), u[20] = (unsigned)llmax(c, 5);
+  u[21] = (unsigned)sqrt((int)b % 100);
   l[0] = __mul64hi(c, -c), l[1] = (long long)__umul64hi(c, ~0ull), l[2] = labs(-7l);
 }
 __global__ void HAL_BLOCK(1) memory(const float4 *x, const int *from, float4 *y, int *to) {
@@ -97,6 +102,8 @@ __global__ void HAL_BLOCK(1) memory(const float4 *x, const int *from, float4 *y,
 X = (2.75, -0.5, 3.0, 11.0)
 # Sums of Bessel functions of 2.75, of the first kind and of the second.
 BESSEL = 0.7357703414727403, 0.42494191167729956
+# What erf takes to -0.5, and erfc to 0.375.
+INVERSES = -0.4769362762044699 + 0.6273073477885589
 
 
 @pytest.fixture
@@ -151,8 +158,9 @@ def test_mathematics_that_few_kernels_use_c5(device, program):
     expected = [
         *(three, four, 1 / three, 1 / four, 1 / math.hypot(a, b), a ** (-1 / 3), *BESSEL),
         *(6, 0, 12 * a, 4, (1 + math.erf(b / math.sqrt(2))) / 2),
+        *(INVERSES, math.exp(a * a) * math.erfc(a), four),
     ]
-    arrays = np.array(X), np.zeros(13, np.float32), np.zeros(13)
+    arrays = np.array(X), np.zeros(16, np.float32), np.zeros(16)
     _, f, d = run(device, program, "mathematics", *arrays)
     np.testing.assert_allclose(d, expected, rtol=1e-13)
     np.testing.assert_allclose(f, expected, rtol=2e-6)
@@ -161,7 +169,7 @@ def test_mathematics_that_few_kernels_use_c5(device, program):
 def test_bits_and_halves_of_integers_c5(device, program):
     """C5: chosen bytes, shifts of two words, upper halves of products, differences and means."""
     a, b, c = 0x89ABCDEF, 0x01234567, 0x123456789ABCDEF
-    arrays = np.zeros(15, np.uint32), np.zeros(3, np.int64)
+    arrays = np.zeros(22, np.uint32), np.zeros(3, np.int64)
     words, longs = run(device, program, "integers", a, b, c, *arrays)
     both, mask = b << 32 | a, 2**32 - 1
     assert words == [
@@ -169,6 +177,7 @@ def test_bits_and_halves_of_integers_c5(device, program):
         *(both << 8 >> 32 & mask, both << 8 >> 32 & mask, both >> 8 & mask, both >> 8 & mask),
         *(both << 4 >> 32 & mask, a, both >> 4 & mask, b),
         *(8 + a, a - b + 1, (a + b) // 2, (a + b + 1) // 2, mask),
+        *(0x8ACE1256, 0x88888888, 0xFFFF0000, 4 * 0x88, b, c & mask, math.isqrt(b % 100)),
     ]
     assert longs == [-c * c >> 64, c * (2**64 - 1) >> 64, 7]
 
