@@ -50,18 +50,25 @@ HAL_ONE(__double2ull_rz, unsigned long long, double, (unsigned long long)x)
 HAL_ONE(__double2ull_rd, unsigned long long, double, (unsigned long long)floor(x))
 HAL_ONE(__double2ull_ru, unsigned long long, double, (unsigned long long)ceil(x))
 HAL_ONE(__double2float_rn, float, double, (float)x)
-// Beside the nearest lie those of the other roundings; of an exact number `exact` tells on which side.
-#define HAL_DIRECTED(name, to, from, exact, next)                                                                  \
-  static HAL_INLINE to name##_rd(from x) { const to y = (to)x; return (exact)y > x ? next(y, -(to)INFINITY) : y; } \
-  static HAL_INLINE to name##_ru(from x) { const to y = (to)x; return (exact)y < x ? next(y, (to)INFINITY) : y; }  \
+// Beside the nearest lie those of the other roundings; back in a type that is exact it tells on which side it is, unless
+// it is `end`, which that type does not have.
+#define HAL_DIRECTED(name, to, from, exact, end, next)                                   \
+  static HAL_INLINE to name##_rd(from x) {                                               \
+    const to y = (to)x;                                                                  \
+    return y == (to)end || (exact)y > x ? next(y, -(to)INFINITY) : y;                    \
+  }                                                                                      \
+  static HAL_INLINE to name##_ru(from x) {                                               \
+    const to y = (to)x;                                                                  \
+    return y != (to)end && (exact)y < x ? next(y, (to)INFINITY) : y;                     \
+  }                                                                                      \
   static HAL_INLINE to name##_rz(from x) { return x < 0 ? name##_ru(x) : name##_rd(x); }
-HAL_DIRECTED(__double2float, float, double, double, nextafterf)
-HAL_DIRECTED(__int2float, float, int, double, nextafterf)
-HAL_DIRECTED(__uint2float, float, unsigned int, double, nextafterf)
-HAL_DIRECTED(__ll2float, float, long long, __int128, nextafterf)
-HAL_DIRECTED(__ull2float, float, unsigned long long, __int128, nextafterf)
-HAL_DIRECTED(__ll2double, double, long long, __int128, nextafter)
-HAL_DIRECTED(__ull2double, double, unsigned long long, __int128, nextafter)
+HAL_DIRECTED(__double2float, float, double, double, NAN, nextafterf)
+HAL_DIRECTED(__int2float, float, int, double, NAN, nextafterf)
+HAL_DIRECTED(__uint2float, float, unsigned int, double, NAN, nextafterf)
+HAL_DIRECTED(__ll2float, float, long long, long long, 0x1p63, nextafterf)
+HAL_DIRECTED(__ull2float, float, unsigned long long, unsigned long long, 0x1p64, nextafterf)
+HAL_DIRECTED(__ll2double, double, long long, long long, 0x1p63, nextafter)
+HAL_DIRECTED(__ull2double, double, unsigned long long, unsigned long long, 0x1p64, nextafter)
 HAL_ONE(__int2float_rn, float, int, (float)x)
 HAL_ONE(__uint2float_rn, float, unsigned int, (float)x)
 HAL_ONE(__ll2float_rn, float, long long, (float)x)
