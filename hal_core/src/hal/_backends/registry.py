@@ -6,6 +6,7 @@ checkout's folder called ``hal_cuda`` would import as well.
 
 from __future__ import annotations
 
+import itertools
 import numbers
 import os
 from collections.abc import Callable, Iterable, Mapping
@@ -16,7 +17,6 @@ import numpy as np
 from hal._backends.installed import PluginEntry, entry_points
 from hal._backends.plugins import BackendStatus, DeviceDescription, Plugin
 from hal._base.process import refuse_after_fork
-from hal._base.sync import Lock
 from hal.arguments import as_flag, as_text, ask, number_of, shown
 from hal.errors import (
     ArgumentTypeError,
@@ -52,13 +52,13 @@ class Registry:
 
     def __init__(self, find: Callable[[], Iterable[PluginEntry]]) -> None:
         self._entry_points = find
-        self._plugins: tuple[Plugin, ...] | None = None
-        self.renew()
+        # What searches have found; the first one's result stays. Several threads may search at
+        # once. With a lock, a signal handler that opens a device would wait for its own thread.
+        self._found: list[tuple[Plugin, ...]] = []
 
     def renew(self) -> None:
         """Forget the parent's drivers and what its threads hold; for a forked child."""
-        self._lock = Lock()
-        for plugin in self._plugins or ():
+        for plugin in itertools.chain(*self._found[:1]):
             plugin.renew()
 
     def backends(self, *, probe: bool = False) -> tuple[BackendStatus, ...]:
@@ -143,17 +143,14 @@ class Registry:
 
     def _search(self) -> tuple[Plugin, ...]:
         """Return the plugins, sorted by name; look for them on first use, and load none."""
-        if self._plugins is not None:
-            return self._plugins
+        if self._found:
+            return self._found[0]
         try:
-            found = _claims(self._entry_points())
+            self._found.append(_claims(self._entry_points()))
         except own(OSError) as error:
             message = f"the installed backends cannot be listed: {error}"
             raise BackendUnavailableError(message) from error
-        with self._lock:  # several threads may have looked at once: the first one's result stays
-            if self._plugins is None:
-                self._plugins = found
-            return self._plugins
+        return self._found[0]
 
     def _device_with_uuid(self, uuid: str) -> DeviceDescription:
         """Return the one device with this UUID; letter case does not matter."""
