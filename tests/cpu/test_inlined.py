@@ -2,10 +2,9 @@
 
 import pytest
 from random_kernels import Kernels, check_both_ways
-from test_reworded import BEGIN, HEAD, results_of, texts_of
+from test_reworded import BEGIN, HEAD, check_becomes_loops, texts_of
 
 from hal.errors import CompilationError
-from hal_cpu import _compile
 
 SWAP = """
 __device__ int swap(int a, int *s) {
@@ -219,12 +218,7 @@ HIDDEN = {
 
 @pytest.mark.parametrize("source", SHAPES.values(), ids=SHAPES)
 def test_shapes_that_become_loops(lab, monkeypatch, source):
-    (text,) = texts_of(lab, source)
-    assert "HAL_KERNEL(kernel, hal_by_itself," in text
-    results = results_of(lab, source)
-    monkeypatch.setattr(_compile, "LOOPS", False)
-    assert "hal_by_itself" not in texts_of(lab, source)[0]
-    assert results == results_of(lab, source)
+    check_becomes_loops(lab, monkeypatch, source)
 
 
 @pytest.mark.parametrize("source", HIDDEN.values(), ids=HIDDEN)

@@ -275,14 +275,19 @@ def results_of(lab, source, block=64, **request):
     return results
 
 
-@pytest.mark.parametrize("source", SHAPES.values(), ids=SHAPES)
-def test_shapes_that_become_loops(lab, monkeypatch, source):
+def check_becomes_loops(lab, monkeypatch, source):
+    """Check that a kernel becomes loops, with the results that it has with fibers."""
     (text,) = texts_of(lab, source)
     assert "HAL_KERNEL(kernel, hal_by_itself," in text
     results = results_of(lab, source)
     monkeypatch.setattr(_compile, "LOOPS", False)
     assert "hal_by_itself" not in texts_of(lab, source)[0]
     assert results == results_of(lab, source)
+
+
+@pytest.mark.parametrize("source", SHAPES.values(), ids=SHAPES)
+def test_shapes_that_become_loops(lab, monkeypatch, source):
+    check_becomes_loops(lab, monkeypatch, source)
 
 
 @pytest.mark.parametrize("source", HIDDEN.values(), ids=HIDDEN)
