@@ -19,6 +19,7 @@ import contextlib
 import faulthandler
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -187,6 +188,8 @@ def _command(run: Run, folder: str, arguments: Sequence[str]) -> list[str]:
     options = [each for each in arguments if each.startswith("-")]
     options += ["--hal-backend", run.device, "--hal-mode", run.mode, "--tb=short", "-rf"]
     options += ["--hal-report", str(Path(folder, REPORT))]
+    # Pytest's own way keeps what C writes in a file, and a process that aborts takes it along.
+    options += ["--capture=sys"]
     if run.seed is not None and not tests:
         options += ["-m", "ordering"]
     paths = [str(SUITE / test) for test in tests or [""]]
@@ -273,9 +276,19 @@ def check(run: Run, outcome: Outcome) -> None:
             f"status {outcome.status}, {report.get('verdict')}, {report.get('problems')}, {counts}"
         )
         message = (
-            f"{run.backend}: {run}: {told}\n{outcome.output[-60000:]}\nTo repeat: {run.command}"
+            f"{run.backend}: {run}: {told}\n{_worth(outcome.output)}\nTo repeat: {run.command}"
         )
         raise AssertionError(message)
+
+
+def _worth(output: str) -> str:
+    """Return what a run said, its threads last and without the dots of tests that passed.
+
+    Who reads it may see no more than its beginning and its end.
+    """
+    said = re.sub(r"^\.+ +\[ *\d+%\]\n", "", output, flags=re.MULTILINE)
+    parts = said[-60000:].split("\n\n")
+    return "\n\n".join(sorted(parts, key=lambda part: part.startswith("Thread 0x")))
 
 
 class Runs:
