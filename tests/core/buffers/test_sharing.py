@@ -3,6 +3,7 @@
 import copy
 import dataclasses
 import errno
+import fcntl
 import gc
 import os
 import pickle
@@ -474,6 +475,17 @@ def test_who_is_gone_gives_its_place_back_s3(device):
         except InvalidArgumentError:
             first._link._watch.ring(first._link.region)
     assert last.query() == 5
+
+
+def test_a_handler_that_shares_leaves_the_lock_to_what_it_interrupted_o3():
+    """O3: a call that comes in the middle of another gives up nothing."""
+    region = SharedRegion.create("semaphore", 0)
+    with open(f"/proc/self/fd/{region.fd}", "rb") as other:  # as another process has it
+        with region._locked():
+            region.shut()  # as a handler would
+            with pytest.raises(BlockingIOError):
+                fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 def test_what_is_common_has_one_writer_in_a_process_too_s4():

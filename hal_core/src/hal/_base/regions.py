@@ -99,6 +99,7 @@ class SharedRegion:
         self._others: tuple[Member, ...] = ()
         self._seen = 0
         self._lock = sync.OwnedLock()  # held with the file's, which all threads here share
+        self._depth = 0  # how often its thread holds it: more than once in a signal handler
         self.fd = fd
 
     @classmethod
@@ -217,11 +218,15 @@ class SharedRegion:
     def _locked(self) -> Iterator[None]:
         """Hold the file's lock, which the kernel takes from a process that dies."""
         with self._lock:
-            fcntl.flock(self.fd, fcntl.LOCK_EX)
+            depth = self._depth
             try:
+                self._depth = depth + 1
+                fcntl.flock(self.fd, fcntl.LOCK_EX)
                 yield
             finally:
-                fcntl.flock(self.fd, fcntl.LOCK_UN)
+                self._depth = depth
+                if not depth:  # else the kernel, which does not count, would free it
+                    fcntl.flock(self.fd, fcntl.LOCK_UN)
 
     # Members
 
