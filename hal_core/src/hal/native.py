@@ -11,6 +11,8 @@ failure) is the core's. The rules that hold for every method:
 - The core calls `bind` on a thread before the first primitive of each batch.
   Any thread may call any method; for one stream the core makes one call at a
   time, for different streams several threads call at once.
+- A user's signal handler may interrupt a method that is written in Python, and have the same
+  thread call another: such a method holds no lock that the other waits for (O3).
 - A method that takes a stream only enqueues: it waits neither for the device
   nor for the host, except as its docstring says. Release the interpreter lock
   in every call that can take longer than a microsecond.

@@ -105,7 +105,7 @@ class CpuDevice(NativeDevice):
         self._fence = driver.runtime.fence
         self._threads = threads
         self._seed = seed
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a signal handler may allocate meanwhile
         self._sizes: dict[int, int] = {}
         self._modules: dict[int, _module.Module] = {}
         self._imported: dict[int, int] = {}

@@ -121,7 +121,9 @@ class Graph:
         self.native = native
         self.context = context
         self.nodes: list[Any] = []  # the native ones, in the order of the neutral ones
-        self.users = 1
+        # The handle is the last to be popped: one user destroys it, whatever other threads and
+        # signal handlers do meanwhile.
+        self.users: list[Any] = [native]
 
     @classmethod
     def build(
@@ -143,9 +145,8 @@ class Graph:
 
     def release(self) -> None:
         """Drop one use; the last destroys the graph."""
-        self.users -= 1
-        if not self.users:
-            call(cuda.cuGraphDestroy, self.native)
+        if (native := self.users.pop()) is not None:
+            call(cuda.cuGraphDestroy, native)
 
 
 class Instance:
@@ -154,12 +155,16 @@ class Instance:
     __slots__ = ("_graph", "_off", "_parameters", "executable")
 
     def __init__(self, graph: Graph) -> None:
-        self.executable = call(cuda.cuGraphInstantiate, graph.native, 0)
         self._graph = graph
+        graph.users.append(None)
+        try:
+            self.executable = call(cuda.cuGraphInstantiate, graph.native, 0)
+        except BaseException:
+            graph.release()
+            raise
         # Launches as they are, with their parameters, to be filled in again
         self._parameters: dict[int, tuple[LaunchNode, Any]] = {}
         self._off: set[int] = set()  # launches of nothing
-        graph.users += 1
 
     def destroy(self) -> None:
         """Destroy the executable, which no stream runs."""

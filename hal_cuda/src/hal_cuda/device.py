@@ -73,7 +73,7 @@ class CudaDevice(ContextDevice):
         self.domain = driver
         # About a thousand operations fit in a stream before a launch blocks.
         self.max_in_flight = 512
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # held while the driver is told of shared memory
         self._graphs: dict[int, _graph.Graph] = {}
         self._instances: dict[int, _graph.Instance] = {}
         self._kernels: dict[int, Any] = {}  # the bindings' objects of functions
@@ -328,20 +328,17 @@ class CudaDevice(ContextDevice):
 
     def destroy_graph(self, graph: int) -> None:
         """Destroy a graph, once it has no instances."""
-        with self._lock:
-            self._graphs.pop(graph).release()
+        self._graphs.pop(graph).release()
 
     def instantiate_graph(self, graph: int) -> int:
         self._enter()
-        with self._lock:
-            instance = _graph.Instance(self._graphs[graph])
+        instance = _graph.Instance(self._graphs[graph])
         handle = int(instance.executable)
         self._instances[handle] = instance
         return handle
 
     def destroy_graph_instance(self, instance: int) -> None:
-        with self._lock:
-            self._instances.pop(instance).destroy()
+        self._instances.pop(instance).destroy()
 
     def update_graph(self, instance: int, index: int, node: Node) -> None:
         self._instances[instance].update(index, node)

@@ -80,7 +80,7 @@ _query_stream: Final = relaxed_entry_point("hipStreamQuery", _P)
 
 _open: Final = Counter[int]()
 """How many devices of ours are open, by HIP's number."""
-_opening: Final = threading.Lock()
+_opening: Final = threading.RLock()
 """Held while that changes, and while a device is reset."""
 
 

@@ -107,8 +107,10 @@ class Graph:
         """Create a graph; the runtime copies all parameters."""
         self._native = call(hip.hipGraphCreate, 0)
         self._nodes: list[int] = []
-        self._off: set[tuple[int, int]] = set()  # an instance and its launch of nothing
-        self._users = 1
+        self._off: dict[int, set[int]] = {}  # the launches of nothing of each instance
+        # The handle is the last to be popped: one user destroys it, whatever other threads and
+        # signal handlers do meanwhile.
+        self._users = [self._native]
         try:
             for node, before in zip(nodes, dependencies, strict=True):
                 parameters, add, _ = _KINDS[type(node)]
@@ -121,19 +123,23 @@ class Graph:
 
     def release(self) -> None:
         """Drop one use; the last destroys the graph."""
-        self._users -= 1
-        if not self._users:
-            call(hip.hipGraphDestroy, self._native)
+        if (native := self._users.pop()) is not None:
+            call(hip.hipGraphDestroy, native)
 
     def instantiate(self) -> int:
         """Return an executable instance, which is one more use of this graph."""
-        instance = int(call(hip.hipGraphInstantiateWithFlags, self._native, 0))
-        self._users += 1
+        self._users.append(None)
+        try:
+            instance = int(call(hip.hipGraphInstantiateWithFlags, self._native, 0))
+        except BaseException:
+            self.release()
+            raise
+        self._off[instance] = set()
         return instance
 
     def destroy(self, instance: int) -> None:
         """Destroy an instance, which was one use of this graph."""
-        self._off = {each for each in self._off if each[0] != instance}
+        del self._off[instance]
         try:
             call(hip.hipGraphExecDestroy, instance)
         finally:
@@ -146,10 +152,10 @@ class Graph:
             return
         if isinstance(node, LaunchNode):
             # The runtime takes no empty grid, and orders by a disabled node.
-            is_on = all(node.grid)
-            if is_on is ((instance, index) in self._off):
+            is_on, off = all(node.grid), self._off[instance]
+            if is_on is (index in off):
                 call(hip.hipGraphNodeSetEnabled, instance, self._nodes[index], int(is_on))
-                (self._off.discard if is_on else self._off.add)((instance, index))
+                (off.discard if is_on else off.add)(index)
             if not is_on:
                 return
         if status := change(instance, self._nodes[index], *parameters(node)):

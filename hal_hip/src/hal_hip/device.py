@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import itertools
-import threading
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
@@ -67,7 +66,6 @@ class HipDevice(ContextDevice):
         "_graphs",
         "_instances",
         "_kernels",
-        "_lock",
         "_modules",
         "_target",
     )
@@ -85,7 +83,6 @@ class HipDevice(ContextDevice):
         self._kernels: dict[int, _module.Kernel] = {}
         self._graphs: dict[int, _graph.Graph] = {}
         self._instances: dict[int, _graph.Graph] = {}
-        self._lock = threading.Lock()  # of what graphs and their instances hold
         self._open_pool()
         self.features = self._find_features()
 
@@ -243,19 +240,16 @@ class HipDevice(ContextDevice):
 
     def destroy_graph(self, graph: int) -> None:
         """Release a graph; its instances keep what they need of it."""
-        with self._lock:
-            self._graphs.pop(graph).release()
+        self._graphs.pop(graph).release()
 
     def instantiate_graph(self, graph: int) -> int:
-        with self._lock:
-            source = self._graphs[graph]
-            instance = source.instantiate()
-            self._instances[instance] = source
+        source = self._graphs[graph]
+        instance = source.instantiate()
+        self._instances[instance] = source
         return instance
 
     def destroy_graph_instance(self, instance: int) -> None:
-        with self._lock:
-            self._instances.pop(instance).destroy(instance)
+        self._instances.pop(instance).destroy(instance)
 
     def update_graph(self, instance: int, index: int, node: Node) -> None:
         self._instances[instance].update(instance, index, node)
