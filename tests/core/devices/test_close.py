@@ -11,6 +11,7 @@ from core_harness import LIMIT, collect_in_threads, open_native, stalled, wait_u
 from native_probe import Probe
 
 import hal
+from hal._base import sync
 from hal._engine import closing, steps
 from hal.errors import CancelledError, ClosedError, DeviceLostError, OperationError
 
@@ -59,6 +60,27 @@ def test_a_notification_that_is_being_armed_keeps_its_stream_q6(open_probe, latc
     assert probe.violations == []
     assert told == (f"a call of the driver's for {device.queue.name} on another thread",)
     assert device.lost
+
+
+@pytest.mark.parametrize("seconds", [0, LIMIT], ids=["no time left", "time left"])
+def test_a_stream_that_a_trim_synchronises_is_kept_meanwhile_q6(open_probe, monkeypatch, seconds):
+    """Q6: the close of a queue without work waits for another thread's call on its stream."""
+    device, probe = open_probe()
+    stall, trimming = stalled(probe, "synchronize_stream", 1, device.trim)
+    nap = sync.nap
+
+    def let_go(pause):
+        stall.leave.set()
+        nap(pause)
+
+    monkeypatch.setattr(sync, "nap", let_go)
+    told = device.queue.close(seconds)
+    stall.leave.set()
+    trimming.result()
+    assert probe.violations == []
+    kept = f"a call of the driver's for {device.queue.name} on another thread"
+    assert told == (() if seconds else (kept,))
+    assert device.lost is not bool(seconds)
 
 
 def test_abandoned_work_keeps_its_host_arrays_q5(open_probe, latch):

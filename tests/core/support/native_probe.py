@@ -131,11 +131,14 @@ class Probe(ExternalCalls, GraphCalls, PoolCalls, NativeDevice):
             elif name not in _UNBOUND and getattr(_current, "device", None) is not self:
                 self._violate(f"{name} without this device bound on the thread")
             if stream is not None:
-                if not (stream in self.alive["stream"] or stream in self.alive["adopted stream"]):
-                    self._violate(f"{name} on stream {stream}, which is not alive")
+                self._check_alive(name, stream)
                 self._inside[stream] += 1
                 if self._inside[stream] > 1:
                     self._violate(f"{name} while another thread is in a call on the stream")
+
+    def _check_alive(self, name, stream):
+        if not (stream in self.alive["stream"] or stream in self.alive["adopted stream"]):
+            self._violate(f"{name} on stream {stream}, which is not alive")
 
     def _break(self, name):
         chosen = None
@@ -209,6 +212,8 @@ class Probe(ExternalCalls, GraphCalls, PoolCalls, NativeDevice):
 
     def synchronize_stream(self, stream):
         self._enter("synchronize_stream")
+        with self._lock:
+            self._check_alive("synchronize_stream", stream)
         self.inner.synchronize_stream(stream)
 
     def create_event(self):

@@ -160,12 +160,12 @@ def _destroy_streams(
     """
     with timelines.lock:
         for queue in queues:
-            queue._dead = True  # no notification is armed from here on
-    while sync.monotonic() < deadline and any(queue._notifier.arming for queue in queues):
+            queue._dead = True  # no such call begins from here on
+    while sync.monotonic() < deadline and any(map(_is_in_call, queues)):
         sync.nap(NAP_SECONDS)
     if context.lost is not None or not queues:
         return ()
-    if calls := tuple([call_on(each.name) for each in queues if each._notifier.arming]):
+    if calls := tuple([call_on(each.name) for each in filter(_is_in_call, queues)]):
         give_up(context, calls)
         return calls
     native = context.native
@@ -181,6 +181,11 @@ def _destroy_streams(
                 native.release_stream(stream)
             queue._borrowed = None
     return ()
+
+
+def _is_in_call(queue: StreamQueue) -> bool:
+    """Return whether another thread arms a notification of a queue, or synchronises its stream."""
+    return queue._notifier.arming is not None or steps.users(queue) > 0
 
 
 # Contexts

@@ -34,6 +34,27 @@ def harvest_some(step: CallStep, queue: StreamQueue, _: None = None) -> None:
             retiring.harvest(step, other)
 
 
+def synchronize_idle(context: DeviceContext) -> None:
+    """Synchronise the streams of queues without work: their driver then knows it to be complete.
+
+    Blocks for work that other threads submit meanwhile. Raises what the native calls raise.
+    """
+    for queue in context.queues:
+        progress.act(_synchronize_idle, queue, None)
+
+
+def _synchronize_idle(step: CallStep, queue: StreamQueue, _: None) -> None:
+    context = queue._context
+    with timelines.lock:
+        if queue._ring or queue._dead or context.lost is not None:
+            return
+        step.contexts = (context, queue)  # the stream is not destroyed before the step is done
+    step.calm = True  # no engine state in its hands: a signal handler may call anything
+    context.native.bind()
+    context.native.synchronize_stream(queue._stream)
+    step.contexts = ()
+
+
 def feed(context: DeviceContext) -> None:
     """Have starved operations try again: memory may have been given back."""
     if context.starved:

@@ -80,8 +80,9 @@ class CallStep:
         # The queue whose baton it holds, if `StreamQueue._owner` is this step
         self.queue: StreamQueue | None = None
         self.waiter: Registered | None = None  # the host wait that is registered
-        # The contexts of native calls that hold no baton, such as asking an event
-        self.contexts: tuple[DeviceContext, ...] = ()
+        # The contexts of native calls that hold no baton, such as asking an event, and the queue
+        # that such a call synchronises
+        self.contexts: tuple[DeviceContext | StreamQueue, ...] = ()
         # Whether this thread has no engine state in its hands just now, as while it sleeps: a
         # signal handler may call anything
         self.calm = False
@@ -191,9 +192,9 @@ def all_steps() -> list[CallStep]:
     return found
 
 
-def users(context: DeviceContext) -> int:
-    """Return how many threads are in a native call of a context without a baton."""
-    return sum(1 for step in all_steps() if context in step.contexts and step.mark.locked())
+def users(what: DeviceContext | StreamQueue) -> int:
+    """Return how many threads are in a native call of a context or a queue without a baton."""
+    return sum(1 for step in all_steps() if what in step.contexts and step.mark.locked())
 
 
 def unheld(lock: Any) -> Any:  # noqa: ANN401 - a lock, given back as it is

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from hal._base import sync
-from hal._engine import progress
+from hal._engine import contexts, progress
 from hal._engine.device_context import DeviceContext
 from hal._memory.blocks import ASYNC, Block, check_countable
 from hal._memory.settings import MemorySettings
@@ -129,6 +129,8 @@ class DriverMemory:
         """
         if not self.is_async:
             return
+        with dropped(HalError):
+            contexts.synchronize_idle(self._context)
         with self.growing:
             if self.is_closed or self._context.lost is not None:
                 return
@@ -136,15 +138,10 @@ class DriverMemory:
             native.bind()
             self.at_hand = 0
             with dropped(HalError):
-                for stream in self._streams_at_rest():
-                    native.synchronize_stream(stream)
+                if self._stream:
+                    native.synchronize_stream(self._stream)
                 # Bindings refuse numbers that the driver has no type for.
                 native.trim_pool(min(keep, native.info.total_memory))
-
-    def _streams_at_rest(self) -> list[int]:
-        # Its own function: a Ctrl-C in a loop with a condition leaves the lock of a ``with`` taken.
-        at_rest = [queue._stream for queue in self._context.queues if not queue._ring]
-        return [stream for stream in (*at_rest, self._stream) if stream]
 
     def close(self) -> None:
         """Close the native device, once."""
