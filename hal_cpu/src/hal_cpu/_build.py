@@ -51,7 +51,7 @@ def _sources() -> dict[str, bytes]:
     """Return the texts of the files."""
     sources: dict[str, bytes] = {}
     for name in ("runtime.c", *_HEADERS):
-        with open(os.path.join(os.path.dirname(__file__), name), "rb") as file:
+        with open(os.path.join(os.path.dirname(__file__), name), "rb", 0) as file:
             sources[name] = file.read()
     return sources
 

@@ -66,7 +66,7 @@ def _records() -> list[str] | None:
     records: dict[str, str] = {}
     for path in sys.path:
         try:
-            names = os.listdir(path or ".")
+            names = os.listdir(path or os.curdir)
         except own(FileNotFoundError, PermissionError):
             continue
         except own(NotADirectoryError):
@@ -76,14 +76,17 @@ def _records() -> list[str] | None:
         for name in names:
             if name.endswith(_RECORDS):
                 distribution = name.rpartition(".")[0].partition("-")[0].replace(".", "_").lower()
-                records.setdefault(distribution, os.path.join(path, name))
+                records.setdefault(distribution, f"{path or os.curdir}/{name}")
     return list(records.values())
 
 
 def announced(record: str, group: str) -> Iterator[PluginEntry]:
     """Yield what one distribution announces in a group."""
+    path = f"{record}/entry_points.txt"
+    if not os.access(path, os.F_OK):
+        return  # as most: an error for each would take longer than all that is read
     try:
-        with open(f"{record}/entry_points.txt", "rb", 0) as file:
+        with open(path, "rb", 0) as file:
             content = file.read()
     except own(FileNotFoundError, NotADirectoryError, PermissionError):
         return
