@@ -62,6 +62,19 @@ def test_only_the_names_of_wanted_symbols_are_read():
         list(elf.symbols(image))
 
 
+def test_only_the_names_of_variables_are_read_for_their_content():
+    names = b"\0variable\0function without an end"
+    at = HEADER + 2 * SECTION
+    function = struct.pack("<IBBHQQ", 10, 1 << 4 | elf.FUNCTION, 0, 1, 0, 4)
+    image = image_of(
+        [(3, at, len(names), 0), (11, at + len(names), 2 * SYMBOL, 0)],
+        names + function + symbol(1),
+    )
+    # The symbol's place is counted from the start of its section, the table of symbols.
+    start = at + len(names)
+    assert elf.constants(image, ("variable",)) == {"variable": image[start : start + 4]}
+
+
 def test_entries_without_a_size_are_refused():
     # Each of 60,000 entries would be the first one, whose table is read again.
     section = (2, HEADER + SECTION, 0, 0)

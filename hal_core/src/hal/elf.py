@@ -5,8 +5,6 @@ whatever it says: tables may not overlap, and every `ValueError` says what is wr
 64-bit little-endian files are read, which `is_readable` tells.
 """
 
-from __future__ import annotations
-
 import re
 import struct
 from collections.abc import Collection, Container, Iterator, Mapping, Sequence
@@ -48,13 +46,14 @@ _NOTE: Final = struct.Struct("<III")
 _NOTE_SEGMENT: Final = 4
 _NOTHING_STORED: Final = 8
 _RESERVED: Final = 0xFF00  # section numbers from here on name no section
-_MANGLED: Final = re.compile(r"_Z(?:L)?(\d+)(.+)")
+_MANGLED: Final = r"_Z(?:L)?(\d+)(.+)"
 STATIC: Final = 2
 """The kind of section that lists all symbols, for linkers and debuggers."""
 DYNAMIC: Final = 11
 """The kind of section that lists the symbols that the loader sees."""
 ANY_KIND: Final = range(16)
 """All kinds of symbols."""
+_VARIABLE: Final = 1
 FUNCTION: Final = 2
 """The kind of symbol that is a function."""
 _OTHERS: Final = {
@@ -65,7 +64,7 @@ _OTHERS: Final = {
     b"\x50\xed\x55\xba": "a fat binary for NVIDIA GPUs",
     b"\xb1\x43\x62\x46": "the wrapper around a fat binary, which has its address and not its bytes",
 }
-_PTX: Final = re.compile(rb"^[ \t]*\.version\b", re.MULTILINE)
+_PTX: Final = rb"^[ \t]*\.version\b"
 _LOOKED_AT: Final = 4096
 _SHOWN: Final = 16
 _LETTERS_PER_BYTE: Final = 4
@@ -129,7 +128,7 @@ def guess(image: bytes) -> str:
         return "empty"
     if b"__global__" in image:
         return "source: compile it with device.compile()"
-    if _PTX.search(image[:_LOOKED_AT]):
+    if re.search(_PTX, image[:_LOOKED_AT], re.MULTILINE):
         return "PTX for NVIDIA GPUs: compile the source for this device"
     return f"none of these (it begins with {bytes(image[:_SHOWN])!r})"
 
@@ -182,7 +181,7 @@ def constants(image: bytes, names: Collection[str]) -> dict[str, bytes]:
     found: dict[str, bytes] = {}
     listed = _sections(image)
     last = min(_RESERVED, len(listed))
-    for symbol in symbols(image, listed):
+    for symbol in symbols(image, listed, {STATIC: {_VARIABLE}, DYNAMIC: {_VARIABLE}}):
         if symbol.name in names and 0 < symbol.section < last:
             kind, _, address, start, *_ = listed[symbol.section]
             # The symbol's value is an address; in relocatable files, an offset in its section.
@@ -197,7 +196,7 @@ def constants(image: bytes, names: Collection[str]) -> dict[str, bytes]:
 
 def source_name(name: str) -> str:
     """Return the name in the C++ source of a function or variable at global scope."""
-    found = _MANGLED.fullmatch(name)
+    found = re.fullmatch(_MANGLED, name)
     if found is None:
         return name
     length = int(found[1])

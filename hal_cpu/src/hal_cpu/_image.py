@@ -23,12 +23,15 @@ SANITIZERS: Final = {
 """The symbol that an image needs from the library of each ``-fsanitize=``."""
 _SHARED_OBJECT: Final = 3
 _THREAD_LOCAL: Final = 6
-# What the loader finds, and the shared memory of kernels, which it may not.
-_KINDS: Final = {elf.DYNAMIC: elf.ANY_KIND, elf.STATIC: {_THREAD_LOCAL}}
+# The variables that the loader finds, and the shared memory of kernels, which it may not.
+_KINDS: Final = {
+    elf.DYNAMIC: {*elf.ANY_KIND} - {elf.FUNCTION},
+    elf.STATIC: {_THREAD_LOCAL},
+}
 
 
 def read_symbols(image: bytes, machine: str = "") -> dict[str, elf.Symbol]:
-    """Return the symbols that a shared object defines: the exported ones, and shared memory.
+    """Return the variables that a shared object defines: the exported ones, and shared memory.
 
     It must be for the named machine, by default for this one.
     Raises `OperationError` with what the image is, if it is anything else.
@@ -48,7 +51,7 @@ def is_exported(symbol: elf.Symbol) -> bool:
 
 def is_variable(symbol: elf.Symbol) -> bool:
     """Return whether a symbol is a variable that all threads share, and the loader finds it."""
-    return is_exported(symbol) and symbol.kind not in {_THREAD_LOCAL, elf.FUNCTION}
+    return is_exported(symbol) and symbol.kind != _THREAD_LOCAL
 
 
 def missing_sanitizer(image: bytes) -> str:

@@ -76,23 +76,22 @@ _SAME: Final = {
 
 NAMES: Final = FLOAT16 | {GROUPS} | STANDARD | _OTHERS.keys()
 """All names that a source may include on every backend."""
-_INCLUDE: Final = re.compile(
+_INCLUDE: Final = (
     r"^[ \t]*(?:#|%:)[ \t]*(?:include(?:_next)?[ \t]*(?:[<\"]([^>\"\n]*)[>\"])?|embed)"
-    r"|__has_include",
-    re.MULTILINE,
+    r"|__has_include"
 )
 
 
 def included(source: str) -> Iterator[str]:
     """Yield what each ``#include`` names, and "" for one that cannot be read from the text."""
     if "include" in source or "embed" in source:  # most have neither, and the pattern is slow
-        for match in _INCLUDE.finditer(source):
+        for match in re.finditer(_INCLUDE, source, re.MULTILINE):
             yield match[1] or ""
 
 
 def needs_files(source: str) -> bool:
     """Return whether a compiler may read files for a source that are none of these headers."""
-    return any(name not in NAMES for name in included(source))
+    return not NAMES.issuperset(included(source))
 
 
 def _text_of(name: str) -> str:
