@@ -23,6 +23,31 @@ def test_what_only_some_programs_need_is_loaded_when_it_is_used():
     assert not loaded & LATER
 
 
+COUNT = """
+import re, sys, numpy
+compiled = 0
+
+def count(event, arguments):
+    global compiled
+    compiled += event == "compile"
+
+sys.addaudithook(count)
+import hal
+print(compiled)
+for name, module in sys.modules.items():
+    if name.partition(".")[0] == "hal":
+        print(*[f"{name}.{key}" for key, each in vars(module).items() if type(each) is re.Pattern])
+"""
+
+
+def test_importing_compiles_few_texts_and_no_pattern():
+    # `typing` compiles the type of each field of a named tuple that is text, as all are after
+    # `from __future__ import annotations`: modules with many fields do without.
+    count, *patterns = output_of([sys.executable, "-c", COUNT]).split()
+    assert int(count) <= 210
+    assert not patterns
+
+
 def test_what_is_loaded_later_is_there():
     program = "import hal; assert hal.protocols.Device; assert not hasattr(hal, 'missing')"
     output_of([sys.executable, "-c", program])

@@ -3,8 +3,6 @@
 `hal.native` exports all of it; import it from there.
 """
 
-from __future__ import annotations
-
 import enum
 import re
 from collections.abc import Mapping
@@ -68,7 +66,7 @@ FEATURES: Final = frozenset(
 )
 """Every optional feature that `NativeDevice.features` may name."""
 
-_MACRO: Final = re.compile(r"[A-Za-z_]\w*(?:\([^()\n]*\))?", re.ASCII)
+_MACRO: Final = r"(?a)[A-Za-z_]\w*(?:\([^()\n]*\))?"
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +156,7 @@ class CompileRequest:
     def __post_init__(self) -> None:
         """Check the macros."""
         for name, value in self.defines.items():
-            if not _MACRO.fullmatch(name):
+            if not re.fullmatch(_MACRO, name):
                 raise InvalidArgumentError(f"defines: {name!r} is no name of a macro")
             if "\n" in value or "\r" in value:
                 raise InvalidArgumentError(f"defines: the value of {name!r} has a line break")

@@ -14,8 +14,6 @@ no device: that is what `Backend.probe` and `Backend.open` are for; `on_first_us
 makes them of the names of what is in modules that import the library.
 """
 
-from __future__ import annotations
-
 import importlib
 from collections.abc import Callable
 from typing import Any, NamedTuple

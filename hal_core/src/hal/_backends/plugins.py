@@ -13,8 +13,6 @@ A driver is opened once per process under a lock per backend that knows its
 owner: a plugin that asks for itself gets an error instead of a deadlock.
 """
 
-from __future__ import annotations
-
 import errno
 import traceback
 from collections.abc import Callable, Iterator

@@ -5,8 +5,6 @@ and gives each its turn and its time, when they are submitted, and a launch that
 could neither be withdrawn nor aborted alone. So every provider runs the same recordings.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, NamedTuple, cast
 

@@ -5,8 +5,6 @@ the bytes that the parameters get, and for one of a grid three numbers. So two t
 are equal if they have the same effect, and a number is converted once for each execution.
 """
 
-from __future__ import annotations
-
 from typing import Any, Final, NamedTuple
 
 from hal._base.failures import placed

@@ -1,7 +1,5 @@
 """The memory that a run prints into, and the text read from it."""
 
-from __future__ import annotations
-
 import math
 import re
 import struct
@@ -21,7 +19,7 @@ from hal.handlers import own
 _WORD: Final = 8
 _LEAST: Final = HEADER + 64
 _PLACE: Final = struct.Struct("<6I")
-_CONVERSION: Final = re.compile(
+_CONVERSION: Final = (
     r"%([-+ #0]*)(\*|\d+)?(?:\.(\*|\d*))?(hh|h|ll|l|L|j|z|t)?([diouxXcsfFeEgGaApV%])"
 )
 _WIDEST: Final = 4096
@@ -174,7 +172,7 @@ def _format(form: str, values: list[tuple[int, _Value]]) -> str:
         body = sign + body
         return body.ljust(room) if "-" in flags else body.rjust(room)
 
-    return _CONVERSION.sub(one, form)
+    return re.sub(_CONVERSION, one, form)
 
 
 def _number(text: str, most: int) -> int:

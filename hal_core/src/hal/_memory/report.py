@@ -1,7 +1,5 @@
 """Reports on a device's memory: its heaps, their abilities, and what is in use (rule M1)."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The device parameters about the use of memory (rule M1)."""
 
-from __future__ import annotations
-
 from typing import Any, Final, NamedTuple
 
 from hal.arguments import as_choice, number_of, shown

@@ -20,14 +20,14 @@ _NUMBERS: Final = {
     "bool": np.dtype(np.bool_),
     "bf16": np.dtype(np.uint16),  # in its size; see `dtype_of`
 }
-_STRUCTURE: Final = re.compile(r"bytes\[([1-9][0-9]{0,9})\]")
+_STRUCTURE: Final = r"bytes\[([1-9][0-9]{0,9})\]"
 PLAIN: Final = tuple(dict.fromkeys(_NUMBERS.values()))
 """The dtypes of numbers."""
 
 
 def is_element(text: str) -> bool:
     """Return whether a text names a type that a pointer may point to."""
-    return text in _NUMBERS or _STRUCTURE.fullmatch(text) is not None
+    return text in _NUMBERS or re.fullmatch(_STRUCTURE, text) is not None
 
 
 def dtype_of(element: str) -> np.dtype[Any] | None:
@@ -53,7 +53,7 @@ def fits(element: str, dtype: np.dtype[Any]) -> bool:
     wanted = dtype_of(element)
     if wanted is not None:
         return same_elements(wanted, dtype)
-    match = _STRUCTURE.fullmatch(element)
+    match = re.fullmatch(_STRUCTURE, element)
     # Vectors of numbers are structures in C++, so only another structure is surely wrong.
     is_structure = dtype.fields is not None and not bfloat16.is_bfloat16(dtype)
     return match is None or not is_structure or dtype.itemsize == int(match[1])
@@ -66,7 +66,7 @@ def sure_dtypes(element: str) -> tuple[np.dtype[Any], ...] | None:
     numpy has one object of each, so a repeated call compares objects. Others are for `fits`.
     """
     wanted = dtype_of(element)
-    if wanted is None and _STRUCTURE.fullmatch(element) is None:
+    if wanted is None and re.fullmatch(_STRUCTURE, element) is None:
         return None
     candidates = PLAIN if wanted is None else (wanted, *PLAIN)
     return tuple(dict.fromkeys(dtype for dtype in candidates if fits(element, dtype)))

@@ -19,7 +19,7 @@ from hal.handlers import own
 _RESERVED: Final = 0xFF00  # section numbers from here on name no section
 _GLOBAL: Final = 1
 _MOST_STORED: Final = 1 << 24  # limit for a PTX constant, whose zeros need no text
-_ARRAY: Final = re.compile(rb"\.b8\s+(hal_\w+)\[(\d+)\]\s*=\s*\{([\d,\s]*)\}")
+_ARRAY: Final = rb"\.b8\s+(hal_\w+)\[(\d+)\]\s*=\s*\{([\d,\s]*)\}"
 
 
 def read_image_table(
@@ -63,6 +63,6 @@ def _from_ptx(image: bytes) -> dict[str, bytes]:
     """Return the bytes of constants by name; the text leaves out trailing zeros."""
     return {
         name.decode(): bytes(map(int, values.split(b","))).ljust(int(size), b"\0")
-        for name, size, values in _ARRAY.findall(image)
+        for name, size, values in re.findall(_ARRAY, image)
         if int(size) <= _MOST_STORED
     }

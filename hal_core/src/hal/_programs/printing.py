@@ -44,7 +44,7 @@ _RECORD: Final = "hal_pf"
 _TRACE: Final = "HAL_TRACE"
 _TRACES: Final = tuple(_TRACE if depth == 0 else f"HAL_TRC_{depth}" for depth in range(10))
 """The macros for traces by their depth; deeper ones take the last."""
-_INCLUDE: Final = re.compile(r'^[ \t]*#[ \t]*include[ \t]*"', re.MULTILINE)
+_INCLUDE: Final = r'^[ \t]*#[ \t]*include[ \t]*"'
 # Behind `int` the word is a declaration.
 _ELSEWHERE: Final = frozenset({"::", ".", "->", "int"})
 
@@ -222,7 +222,10 @@ class OutputPlace:
 def may_trace(source: str, defines: Mapping[str, str]) -> bool:
     """Return whether a source, or a file of the user's that it includes, may trace."""
     texts = (source, *defines.values())
-    return any(_TRACE in text for text in texts) or _INCLUDE.search(source) is not None
+    return (
+        any(_TRACE in text for text in texts)
+        or re.search(_INCLUDE, source, re.MULTILINE) is not None
+    )
 
 
 def may_print(source: str, defines: Mapping[str, str], trace: str) -> bool:

@@ -1,7 +1,5 @@
 """One image of a program, and how a program's bytes hold several."""
 
-from __future__ import annotations
-
 import operator
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType

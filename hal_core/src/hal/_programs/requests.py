@@ -28,9 +28,9 @@ TraceOption: TypeAlias = bool | str | None
 _SWITCH: Final = "HAL_TRACE_KERNELS"
 """The variable of the environment for programs that do not say whether they trace."""
 
-_INCLUDE: Final = re.compile(r"#\s*include\s*[\"<]([^\">]+)[\">]")
+_INCLUDE: Final = r"#\s*include\s*[\"<]([^\">]+)[\">]"
 _LONGEST_PATH: Final = 4096
-_PATH: Final = re.compile(r"(?!\s*//)[^\n{};]*(?:[/\\][^\n{};]+|\.\w{1,5})")
+_PATH: Final = r"(?!\s*//)[^\n{};]*(?:[/\\][^\n{};]+|\.\w{1,5})"
 """Matches a source's text that is probably the name of a file."""
 
 
@@ -82,7 +82,7 @@ def prepare(
         entries, plain = read_source(printing, filename=name)
         if not entries and len(sources) == 1:
             message = f"{name} defines no kernel: no __global__ function with a body was found"
-            if len(text) <= _LONGEST_PATH and _PATH.fullmatch(text) is not None:
+            if len(text) <= _LONGEST_PATH and re.fullmatch(_PATH, text) is not None:
                 message = (
                     f"compile takes a source's text, and {shown(text)} is a path; read the file: "
                     f"compile(pathlib.Path({shown(text)}).read_text(), filename={shown(text)})"
@@ -178,7 +178,7 @@ def _source_text(source: object) -> str:
 def _check_included(name: str, source: str, folders: Sequence[str]) -> None:
     """Raise for an ``#include`` of a device or a pipe, which a compiler would read forever."""
     for token in tokenize(source) if "include" in source else ():
-        match = _INCLUDE.match(token.text) if token.kind == "directive" else None
+        match = re.match(_INCLUDE, token.text) if token.kind == "directive" else None
         for folder in ["", *folders] if match else ():
             path = os.path.join(folder, match[1]) if match else ""
             try:

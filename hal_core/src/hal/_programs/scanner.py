@@ -42,8 +42,8 @@ from hal.cpp_tokens import (
 from hal.errors import InvalidArgumentError
 from hal.native import EntryPoint
 
-_COMMAND: Final = re.compile(r"#\s*(\w*)\s*(.*)", re.DOTALL)
-_NOT_BLANK: Final = re.compile(r"[^\r\n]")
+_COMMAND: Final = r"#\s*(\w*)\s*(.*)"
+_NOT_BLANK: Final = r"[^\r\n]"
 _LITERALS: Final = {"0": False, "false": False, "1": True, "true": True}
 
 # The marks of a kernel, and how many expressions each takes at most.
@@ -84,7 +84,9 @@ def read_source(source: str, *, filename: str) -> tuple[tuple[EntryPoint, ...], 
     """
     scanner = _Scanner(source, filename)
     entries = scanner.scan()
-    blanks = [(start, end, _NOT_BLANK.sub(" ", source[start:end])) for start, end in scanner.marks]
+    blanks = [
+        (start, end, re.sub(_NOT_BLANK, " ", source[start:end])) for start, end in scanner.marks
+    ]
     return entries, edited(source, blanks)
 
 
@@ -182,7 +184,7 @@ class _Scanner:
         self._parentheses = 0
 
     def _directive(self, token: Token) -> None:
-        match = _COMMAND.match(token.text)
+        match = re.match(_COMMAND, token.text, re.DOTALL)
         name, rest = match.groups() if match else ("", "")
         decided = _LITERALS.get(rest.strip()) if name in {"if", "elif"} else None
         current = self._conditionals[-1] if self._conditionals else None

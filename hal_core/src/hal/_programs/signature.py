@@ -42,7 +42,7 @@ _POINTER: Final = 8
 _RECORD_ALIGNMENT: Final = 16  # C++'s largest alignment of a structure without alignas
 _MAX_PLANS: Final = 64
 _SHOWN: Final = 200
-_DECLARATION: Final = re.compile(
+_DECLARATION: Final = (
     r"\s*(?P<const>const\s+)?(?P<type>\w+)(?:\[(?P<size>[0-9]{1,18})\])?(?P<star>\s*\*)?"
     r"(?:(?:\s+|(?<=\*))(?P<name>[\w$]+))?\s*"
 )
@@ -134,7 +134,7 @@ class Signature:
             inside = inside[1:-1].strip()
         parameters: list[Parameter] = []
         for index, part in enumerate(inside.split(",") if inside else ()):
-            match = _DECLARATION.fullmatch(part)
+            match = re.fullmatch(_DECLARATION, part)
             parameter = _parameter(match, index) if match else None
             if parameter is None:
                 raise InvalidArgumentError(
