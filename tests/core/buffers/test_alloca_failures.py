@@ -12,6 +12,7 @@ from core_harness import LIMIT, Latch, Running, Stall, collect_in_threads, wait_
 import hal
 from hal._buffers import alloca as _alloca
 from hal._engine import issuing, progress, steps
+from hal._memory import storage
 from hal._memory.settings import MemorySettings
 from hal._memory.storage import Storage
 from hal.errors import ClosedError, DeviceLostError, HalError, OperationError, OutOfMemoryError
@@ -347,3 +348,14 @@ def test_parts_are_not_kept_m3(device):
     kept = buffer.subspan(0, 8)
     device.queue.dealloca(buffer)
     assert kept.closed
+
+
+def test_a_part_takes_no_longer_for_those_before_it_m3(device, monkeypatch):
+    """M3: dead parts are looked for as their number has doubled, not at each new part."""
+    looked = []
+    monkeypatch.setattr(storage, "_is_there", lambda part: looked.append(part) or part())
+    buffer = device.queue.alloca(64)
+    kept = [buffer.subspan(0, 8) for _ in range(1000)]
+    assert len(looked) < 2 * len(kept)
+    device.queue.dealloca(buffer)
+    assert all(part.closed for part in kept)

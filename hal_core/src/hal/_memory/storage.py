@@ -32,7 +32,7 @@ MANY_USES: Final = 16
 """The number of an allocation's uses from which the list is purged of ended ones."""
 
 _MANY_PARTS: Final = 64
-"""The number of an allocation's parts from which the list is purged of dead ones."""
+"""The number of an allocation's parts from which the list is purged of dead ones, at first."""
 
 
 class AllocaPart(Protocol):
@@ -40,6 +40,17 @@ class AllocaPart(Protocol):
 
     def _end(self) -> None:
         """Make it unusable: the memory was given to dealloca."""
+
+
+class _Parts(list["weakref.ref[AllocaPart]"]):
+    """References to the parts of the buffer of an alloca."""
+
+    __slots__ = ("most",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        # Doubled over the living after each purge: else each part would take a look at all of them
+        self.most = _MANY_PARTS
 
 
 class Storage:
@@ -57,8 +68,7 @@ class Storage:
         self.size = size  # the bytes that were asked for
         self.memory = memory
         self.source: Submission | None = None  # the alloca that gives it its address, if any
-        # References to the parts of the buffer of an alloca; None before there are any
-        self.parts: list[weakref.ref[AllocaPart]] | None = None
+        self.parts: _Parts | None = None  # None before there are any
 
     def publish(self) -> None:
         """Publish the address of its block."""
@@ -72,9 +82,10 @@ class Storage:
         with self._heap.books.lock:
             parts = self.parts
             if parts is None:
-                parts = self.parts = []
-            elif len(parts) >= _MANY_PARTS:
+                parts = self.parts = _Parts()
+            elif len(parts) >= parts.most:
                 parts[:] = filter(_is_there, parts)
+                parts.most = max(_MANY_PARTS, 2 * len(parts))
             parts.append(weakref.ref(part))
 
     def is_pinned(self) -> bool:
