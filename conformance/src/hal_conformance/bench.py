@@ -54,9 +54,11 @@ class Bench:
         """
         device = self._devices.get(number)
         if device is None:
-            backend, mark, given = self.spec.partition("?")
-            several = [each for each in hal.devices() if each.backend == backend]
-            spec = f"{backend}:{number % len(several)}{mark}{given}" if several else self.spec
+            spec = self.spec
+            if number:  # the first is found without the drivers of other backends
+                backend, mark, given = spec.partition("?")
+                count = sum(each.backend == backend for each in hal.devices())
+                spec = f"{backend}:{number % count}{mark}{given}" if count else spec
             device = self._devices[number] = hal.create_device(spec, **self._parameters)
         return device
 
