@@ -39,15 +39,35 @@ __global__ void {name}(int *p, int n) {{
 
     def statement(self, depth):
         pick = self.random.choice
+        kinds = ["step", "share", "new", "own", "inner", "even", "odd", "few", "switch"]
+        kinds += ["lanes", "vote", "some"]
+        kinds += ["refer"] + ["loop", "if", "while", "do"] * (depth > 0)
+        kinds += ["leave", "halve"] * (depth > 0 and self.meet)
+        return self.of_kind(pick(kinds), depth)
+
+    def of_kind(self, kind, depth=0):
+        pick = self.random.choice
         a, b = pick(self.variables), pick(self.variables)
         self.count += 1
         name = f"w{self.count}"
-        kinds = ["step", "share", "new", "own", "inner", "even", "odd", "few", "switch"]
-        kinds += ["refer"] + ["loop", "if", "while", "do"] * (depth > 0)
-        kinds += ["leave", "halve"] * (depth > 0 and self.meet)
-        kind = pick(kinds)
         if kind == "step":
             return f"{a} = ({a} * 5 + {b} % 11 - t) % 1000;"
+        if kind == "lanes":
+            by, width = pick(["1", "n", "t", "v1", "x", f"{a} & 15"]), pick(["", "", ", 8"])
+            call = pick(["shfl", "shfl_up", "shfl_down", "shfl_xor"])
+            return f"{b} = ({b} + __{call}_sync(~0u, {a}, {by}{width}) * 3) % 1000;"
+        if kind == "vote":
+            call = pick(["ballot", "any", "all", "match_any", "reduce_add", "reduce_max"])
+            more = pick(["", "__syncwarp();"])
+            return f"{more} {b} += __{call}_sync(0xffffffff, {a} % 3) % 99;"
+        if kind == "some":  # of whole warps
+            which = pick(["t / 32 == 0", "t / 32 != n % 3", f"t >= 32 && n > {pick('29')}", "t < 32"])
+            kept = list(self.variables)
+            body = "".join(self.of_kind(pick(["lanes", "vote", "step", "own"])) for _ in range(3))
+            inner = f"for (int k{name} = 0; k{name} < n % 3; k{name}++) {{ {body} }}"
+            body = pick([body, inner, f"{body} if (n % 2) {{ {self.of_kind('lanes')} }}"])
+            self.variables = kept
+            return f"if ({which}) {{ {body} }} {pick(['', f'else {a} ^= t;'])}"
         if kind == "share":
             return f"__syncthreads(); s[t] = {a}; __syncthreads(); {b} += s[t] + t % 3;"
         if kind == "new":

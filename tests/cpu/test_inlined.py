@@ -206,7 +206,7 @@ HIDDEN = {
     "__device__ int f(int a) { __syncthreads(); return g(a); }"
     "__device__ int g(int a) { return 2; }"
     f"{HEAD} {{ p[threadIdx.x] = f(n); }}",
-    "of warps": "__device__ int f(int a) { __syncthreads(); return __any_sync(~0u, a); }"
+    "of warps": "__device__ int f(int a) { __syncthreads(); return __any_sync(a, a); }"
     f"{HEAD} {{ p[threadIdx.x] = f(n); }}",
     "of a copy": "__device__ int f(const int &a, int *s) { s[0] = 3; __syncthreads(); return a; }"
     f"{HEAD} {{ {BEGIN} p[t] = f(s[0], s); }}",

@@ -23,7 +23,7 @@ from typing import Final
 from hal.cpp_tokens import edited
 from hal.handlers import own
 from hal.native import CompileRequest, EntryPoint
-from hal_cpu import _headers, _region_text, _regions, _reword
+from hal_cpu import _headers, _region_text, _regions, _reword, _warps
 from hal_cpu._declarations import Body, Text, read, spread
 from hal_cpu._inline import Function, functions
 from hal_cpu._outside import outside
@@ -46,6 +46,7 @@ MODULES: Final = (
     "hal_cpu._regions",
     "hal_cpu._reword",
     "hal_cpu._strides",
+    "hal_cpu._warps",
 )
 """The modules that rewrite a source."""
 
@@ -133,12 +134,14 @@ def rewrite(
     around = outside(f"{request.prelude}\n{foreign}\n{macros}\n{request.source}", users)
     with_barriers = spread(_BARRIERS, others)
     warps = spread(
-        _headers.WARPS | _VOTES, [each for each in others if each.names.isdisjoint(_BLOCK_GROUP)]
+        (_headers.WARPS - _warps.CALLS.keys()) | _VOTES,
+        [each for each in others if each.names.isdisjoint(_BLOCK_GROUP)],
     )
     calling: set[str] = set()
     if loops:
         known = functions(text, with_barriers, warps, around)
-        calling = {name for name, each in text.kernels.items() if each.words & known.keys()} - whole
+        meeting = known.keys() | _warps.CALLS.keys()
+        calling = {name for name, each in text.kernels.items() if each.words & meeting} - whole
         request, text = _reworded(request, text, given, around, known, whole)
     with_thread = spread(_THREAD | text.dynamic | {"__shared__"}, others)
     # A kernel has these itself.
@@ -265,6 +268,7 @@ def _reworded(
                 hidden,
                 around,
                 {} if entry.name in whole else known,
+                steps=entry.name not in whole,
             )
         ]
         if not edits:

@@ -28,6 +28,7 @@ WARPS: Final = frozenset(
     )
 )
 """The functions of warps."""
+_STEPS: Final = frozenset(f"hal_step{each.removeprefix('_').removesuffix('_sync')}" for each in WARPS)
 
 # A declaration in a header that few sources need, up to its name.
 _DECLARATION: Final = re.compile(
@@ -79,7 +80,7 @@ def includes(words: set[str], *, is_hidden: bool) -> Iterator[str]:
 def declared(name: str) -> frozenset[str]:
     """Return the names that a header declares which few sources need."""
     if name == _WARP:
-        return WARPS | {"warpSize"}
+        return WARPS | _STEPS | {"warpSize"}
     return frozenset(
         form.format(word or other)
         for macro, word, other in _DECLARATION.findall(all_texts()[name])

@@ -25,6 +25,7 @@ from hal_cpu._region_tokens import (
     Words,
     hides,
     merge,
+    without_static,
 )
 
 _MOST: Final = 4000  # tokens of a kernel with what is put into it
@@ -97,7 +98,7 @@ def _function(body: Body, text: Text, outside: Outside) -> Function:
     parts = split_at_commas(body.head[first + 1 : last])
     template = split_at_commas(body.head[2 : begin - 1]) if begin else []
     named = {part[1].text for part in template if part[0].text in {"class", "typename"}}
-    words = Words(merge(body.tokens), outside._replace(types=outside.types | named))
+    words = Words(merge(without_static(body.tokens)), outside._replace(types=outside.types | named))
     if (
         not body.is_global
         or texts[first - 1] in body.words
@@ -161,7 +162,7 @@ def inlined(
         if text in known and text not in taken and kernel.texts[index - 1] not in _MEMBER:
             number += 1
             size += len(known[text].body.texts)
-            first = _statement(kernel, index)
+            first = statement_of(kernel, index)
             if size > _MOST:
                 raise RefusedError
             if first not in statements:
@@ -170,7 +171,7 @@ def inlined(
                 yield from call.edits(parameters, shared)
 
 
-def _statement(kernel: Words, index: int) -> int:
+def statement_of(kernel: Words, index: int) -> int:
     """Return where the statement of a call begins, in the innermost block around it."""
     block = kernel.around(index, "{")
     if block and kernel.texts[block - 1] not in {")", "{", "}", ";", "else", "do"}:
@@ -179,6 +180,20 @@ def _statement(kernel: Words, index: int) -> int:
     while kernel.end(first) <= index:
         first = kernel.end(first)
     return first
+
+
+def check_order(kernel: Words, first: int, index: int) -> None:
+    """Refuse a call if something in its statement may have to be done before it."""
+    texts = kernel.texts
+    if texts[first] == "if" and index < kernel.pair[first + 1]:
+        first += 2
+    elif texts[first] in CONTROL or kernel.tokens[first].kind == "directive":
+        raise RefusedError
+    for place in range(first, index):
+        before = kernel.tokens[kernel.around(place) - 1]
+        is_in_call = before.kind == "word" and before.text not in CONTROL
+        if texts[place] in _SEQUENCES or (texts[place] == "," and not is_in_call):
+            raise RefusedError
 
 
 class _Call:
@@ -210,21 +225,7 @@ class _Call:
         if texts[open_] != "(" or len(self._given) != len(function.template):
             raise RefusedError
         self._open, self._close = open_, kernel.pair[open_]
-        self._check_order()
-
-    def _check_order(self) -> None:
-        """Refuse a call if something in its statement may have to be done before it."""
-        kernel, texts = self._kernel, self._kernel.texts
-        begin = self._first
-        if texts[begin] == "if" and self._index < kernel.pair[begin + 1]:
-            begin += 2
-        elif texts[begin] in CONTROL or kernel.tokens[begin].kind == "directive":
-            raise RefusedError
-        for place in range(begin, self._index):
-            before = kernel.tokens[kernel.around(place) - 1]
-            is_in_call = before.kind == "word" and before.text not in CONTROL
-            if texts[place] in _SEQUENCES or (texts[place] == "," and not is_in_call):
-                raise RefusedError
+        check_order(kernel, self._first, self._index)
 
     def edits(self, parameters: Collection[str], shared: set[str]) -> Iterator[Edit]:
         """Yield the edits.

@@ -13,6 +13,7 @@ from hal_cpu._region_parts import Limit, Variable
 from hal_cpu._region_tokens import (
     ASSIGNMENTS,
     BARRIER,
+    GIVEN,
     LOOSE,
     DiffersError,
     Outside,
@@ -37,11 +38,16 @@ class Names(Words):
     ) -> None:
         super().__init__(tokens, outside, {name for _, name in parameters})
         self._source = source
+        # What steps of warps take from each thread, and of it what they give back.
+        self.given = {text for text in self.texts if GIVEN.fullmatch(text)}
+        self._results = {name for name in self.given if name.count("_") == 1}
+        self.steps: dict[int, str] = {}  # their texts, by where they stand
         self._names = {name for _, name in parameters}  # all that were declared between regions
         self._uniform = {
             name for kind, name in parameters if _CONST.search(kind) or not self.is_changed(name)
         }
         self._moving: set[str] = set()  # what changes for all threads at once
+        self._names_of_all: set[str] = set()  # where only some threads come: those from before
         self._asked: set[str] | None = None
         self._again: dict[str, bool] = {}  # what each region computes from the thread's index
         self._indices: dict[str, str] = {}  # the types of variables for the thread's index in x
@@ -228,7 +234,8 @@ class Names(Words):
         name, sign = self.texts[first : first + 2]
         if name not in self._moving:
             raise RefusedError
-        if sign not in ASSIGNMENTS or not self._is_free(first + 2, last, self._uniform):
+        is_common = name not in self._names_of_all and sign in ASSIGNMENTS
+        if not is_common or not self._is_free(first + 2, last, self._uniform):
             raise DiffersError(name)
 
     def _moving_header(self, first: int, last: int) -> None:

@@ -27,6 +27,7 @@ class Region:
     rounds: Rounds | None = None
     limit: Limit | None = None
     turns: Turns | None = None
+    takers: str = ""  # the condition of the threads that it is for, as a variable
 
 
 @dataclass(slots=True)

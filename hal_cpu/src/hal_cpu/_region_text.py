@@ -33,6 +33,7 @@ class Writer:
         changed: set[str],
     ) -> None:
         self._tokens = names.tokens
+        self._pair, self._steps, self._given = names.pair, names.steps, names.given
         self._texts = names.texts
         self._counts_in_grid = names.counts_in_grid()
         self._is_changed = names.is_changed
@@ -104,7 +105,11 @@ class Writer:
             yield Edit(word.start, word.end, f"{{ __attribute__((used)) __shared__ {text} }}")
         for index, text in enumerate(self._texts):
             if text == "__syncthreads":
-                yield Edit(self._tokens[index].start, self._tokens[index + 3].end, ";")
+                last = self._tokens[self._pair[index + 1] + 1]
+                yield Edit(self._tokens[index].start, last.end, f"{self._steps.get(index, '')};")
+            elif index in self._steps:
+                last = self._tokens[self._pair[index + 1]]
+                yield Edit(self._tokens[index].start, last.end, self._steps[index])
 
     def _kept(self, used: Sequence[set[str]]) -> dict[str, Variable]:
         """Return the variables that each thread has and more than one region uses."""
@@ -114,7 +119,8 @@ class Writer:
         }
         for number, region in enumerate(self._regions):
             for variable in region.declared:
-                if any(variable.name in words for words in used[number + 1 :]):
+                later = [self._given, *used[number + 1 :]]
+                if any(variable.name in words for words in later):
                     if "&" in variable.type:
                         raise RefusedError
                     kept[variable.name] = variable
@@ -261,5 +267,8 @@ class Writer:
             if own or self._is_changed(name, others):
                 stores.append(f"{place} = {name};")
         span = region.limit.span() if region.limit else "hal_all(hal_size_x)"
+        if region.takers:
+            span = f"hal_{region.takers}.span"
+            text = f"HAL_REGION_TAKEN(hal_{region.takers}) {text}"
         begin = f"HAL_REGION_BEGIN({int(returns)}, {span}) {text} {' '.join(loads)} {{"
         return begin, f"{' '.join(stores)} }}"

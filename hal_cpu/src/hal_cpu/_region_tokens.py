@@ -31,7 +31,7 @@ WIDE: Final = frozenset(
 """Types of whole numbers, any of which has a sum of its own."""
 UNSIGNED: Final = frozenset({"unsigned", "unsigned int", "uint", "uint32_t"})
 """Those of 32 bits and no sign."""
-BUILT_IN: Final = frozenset(_WORD.findall("blockIdx blockDim gridDim const true false"))
+BUILT_IN: Final = frozenset(_WORD.findall("blockIdx blockDim gridDim warpSize const true false"))
 PURE: Final = frozenset(
     _WORD.findall(
         """min max sizeof abs labs llabs umin umax __clz __clzll __ffs __ffsll __popc __popcll
@@ -55,6 +55,8 @@ VECTORS: Final = frozenset(
 """The dialect's own types of plain data."""
 PLAIN: Final = (TYPES | VECTORS) - {"auto"}
 """Types whose variables hold no pointer."""
+GIVEN: Final = re.compile(r"hal_given(\d+)(?:_by|_if)?")
+"""The names of what a step of warps takes from each thread, and gives it."""
 # What may hide an effect or a declaration that is not seen here.
 NOT_TAKEN: Final = frozenset(
     _WORD.findall(
@@ -117,6 +119,16 @@ def merge(tokens: Sequence[Token]) -> list[Token]:
     return merged
 
 
+def without_static(tokens: Sequence[Token]) -> list[Token]:
+    """Return tokens without the word `static` before `__shared__`, which adds nothing."""
+    behind = [*tokens[1:], None]
+    return [
+        token
+        for token, after in zip(tokens, behind, strict=True)
+        if token.text != "static" or after is None or after.text != "__shared__"
+    ]
+
+
 def hides(macros: Mapping[str, Sequence[Token] | None], text: str) -> bool:
     """Return whether a word is a macro that is no plain number."""
     replaced = macros.get(text, ())
@@ -162,7 +174,7 @@ class Words:
         self.pair = pairs_of(self.texts)
         self.declared = self._declared(outside.types) | {*parameters}
         self.types = TYPES | (outside.types - self.declared)
-        self._constants = outside.constants - self.declared
+        self._constants = (BUILT_IN | outside.constants) - self.declared
         self._users = outside.users - self.types - self._constants
 
     def _declared(self, types: frozenset[str]) -> set[str]:
@@ -286,7 +298,6 @@ class Words:
                     is_known = (
                         text in elements
                         or text in known
-                        or text in BUILT_IN
                         or text in self.types
                         or text in self._constants
                         or text in self._macros

@@ -34,8 +34,10 @@ from hal_cpu._region_tokens import (
     RefusedError,
     merge,
     without_comments,
+    without_static,
 )
 from hal_cpu._strides import IN_TURN, in_step_pays, strides_of
+from hal_cpu._warps import name_of_step
 
 _FEW: Final = 16  # threads: loops over fewer cost more than they bring
 _MANY: Final = 64  # rounds: a loop of fewer is unrolled
@@ -78,7 +80,7 @@ def split(
     threads
         How many threads a block has at most.
     """
-    merged = merge(tokens)
+    merged = merge(without_static(tokens))
     differing: set[str] = set()
     while True:
         try:
@@ -108,6 +110,8 @@ class _Splitter(Names):
         self._differing = differing
         self._regions: list[Region] = []
         self._open: Region | None = None
+        self._takers = ""  # the condition of some threads around what is taken now
+        self._behind_takers = 0  # the index behind its statement
         self._steps = 0  # loops that threads run in step, a round of each after a round of each
         self._levels: list[Levels] = []
         self._shared_here: list[tuple[int, int]] = []
@@ -147,6 +151,7 @@ class _Splitter(Names):
     def _close(self, index: int) -> None:
         if self._open is not None:
             self._open.last = index
+            self._open.takers = self._takers
             self._regions.append(self._open)
             self._open = None
 
@@ -160,8 +165,10 @@ class _Splitter(Names):
     def _statement(self, index: int) -> int:
         end = self.end(index)
         texts = self.texts[index:end]
-        if tuple(texts) == BARRIER:
+        if texts[0] == BARRIER[0] and self.pair[index + 1] == end - 2:
             self._close(index)
+            if tuple(texts) != BARRIER:
+                self._step(index, end)
         elif "__syncthreads" in texts:
             self._close(index)
             self._around(index, end)
@@ -176,7 +183,11 @@ class _Splitter(Names):
             pass
         elif texts[0] in self.types or (texts[0] == "const" and texts[1] in self.types):
             self._declaration(index, end)
-        elif (limit := self._limited(index, end)) and self._may_part(index, end):
+        elif (
+            not self._takers
+            and (limit := self._limited(index, end))
+            and self._may_part(index, end)
+        ):
             self._close(index)
             self._check_plain(index, end)
             self._open = Region(index, limit=limit)
@@ -186,8 +197,39 @@ class _Splitter(Names):
             self._open = self._open or Region(index)
         return end
 
+    def _step(self, index: int, end: int) -> None:
+        """Take a step that the threads of each warp do together, as `_warps` writes it."""
+        (step, _), *handed = self.parts(index + 2, end - 2)
+        words = []
+        for first, last in handed:
+            name = self.texts[first]
+            is_kept = name in self.given and name not in self._uniform
+            if not is_kept and not self._is_common(first, last):
+                raise RefusedError
+            text = self._source[self.tokens[first].start : self.tokens[last - 1].end]
+            words.append(f"hal_kept_{name}" if is_kept else without_comments(text))
+        warps, check = "hal_some_left ? hal_warps(hal_left, hal_threads).all() : nullptr", ""
+        if self._takers:
+            takers, called = f"hal_{self._takers}", name_of_step(self.texts[step])
+            left = "hal_some_left ? hal_left : nullptr"
+            warps = f"{takers}.all({left}, hal_threads)"
+            if (others := self._others()) and called != "__activemask":
+                what = f'HAL_STEP_PLACE, "{called}", "{others}", hal_threads, {left}'
+                check = f"if ({takers}.misses(hal_outer, {what})) return; "
+        call = f"{self.texts[step]}({', '.join([*words, 'hal_threads', warps])})" if words else ""
+        self.steps[index] = f"{check}{call}"
+
+    def _others(self) -> str:
+        """Return where threads wait that do not come to a step, or "" if they return instead."""
+        behind = self._behind_takers
+        if BARRIER[0] in self.texts[behind:]:
+            step = self.texts[self.texts.index(BARRIER[0], behind) + 2]
+            return "a __syncthreads()" if step == ")" else f"{name_of_step(step)}()"
+        loops = (place for place in range(behind) if self.texts[place] in _LEFT["continue"])
+        return "another call" if any(behind < self.end(place) for place in loops) else ""
+
     def _shared(self, index: int, end: int) -> None:
-        if self.texts[index] not in {"__shared__", "extern"}:
+        if self.texts[index] not in {"__shared__", "extern"} or self._takers:
             raise RefusedError
         self._close(index)
         self._names |= {token.text for token in self.tokens[index:end] if token.kind == "word"}
@@ -213,11 +255,9 @@ class _Splitter(Names):
                 raise RefusedError
         if head.text == "else":
             raise RefusedError
+        if self._is_left(first, last):
+            raise RefusedError
         for index in range(first, last):
-            left = _LEFT.get(self.texts[index], frozenset())
-            around = (place for place in range(first, index) if self.texts[place] in left)
-            if left and not any(index < self.end(place) for place in around):
-                raise RefusedError
             if self.texts[index] == "return" and self.texts[index + 1] != ";":
                 raise RefusedError
 
@@ -254,7 +294,8 @@ class _Splitter(Names):
         elif text == "for":
             self._moving_header(index + 2, close)
         elif not self._is_common(index + 2, close):
-            raise RefusedError
+            self._some(index, close, end)
+            return
         number = len(self._regions)
         after = self._braces(close + 1)
         if text != "if":
@@ -265,6 +306,33 @@ class _Splitter(Names):
             if self.texts[after] != "else" or self.texts[after + 1] not in {"{", "if"}:
                 raise RefusedError
             self._around(after + 1, end)
+
+    def _some(self, index: int, close: int, end: int) -> None:
+        """Take an `if` for some threads with steps of warps in it, as `_warps` writes it."""
+        name, last = self.texts[index + 2], self.pair[close + 1]
+        if self.texts[index] != "if" or close != index + 3 or name not in self.given:
+            raise RefusedError
+        if last + 1 != end or self._is_left(index, end):
+            raise RefusedError
+        saved = self._takers, self._behind_takers, self._names_of_all, self._may_step
+        around = f"&hal_{self._takers}" if self._takers else "nullptr"
+        self.steps[index] = (
+            f"hal_takers hal_{name}(hal_kept_{name}, {around}, hal_size_x, hal_threads,"
+            f" hal_some_left ? hal_left : nullptr); if (hal_{name}.span.first < hal_{name}.span.last)"
+        )
+        self._takers, self._behind_takers, self._may_step = name, end, False
+        self._names_of_all = set(self._names)
+        self._block(close + 2, last)
+        self._takers, self._behind_takers, self._names_of_all, self._may_step = saved
+
+    def _is_left(self, index: int, end: int) -> bool:
+        """Return whether a word in a statement ends a loop around it, or a round."""
+        for place in range(index, end):
+            left = _LEFT.get(self.texts[place], frozenset())
+            around = (each for each in range(index, place) if self.texts[each] in left)
+            if left and not any(place < self.end(each) for each in around):
+                return True
+        return False
 
     def _halved(self, index: int, close: int, number: int) -> None:
         """Note a loop with barriers that halves the number of its threads, if this is one."""
@@ -488,7 +556,7 @@ class _Splitter(Names):
         fixed = plain and not any(self.is_changed(name, [(index, end)]) for name in names)
         if (
             plain
-            and names.isdisjoint(self._differing)
+            and names.isdisjoint(self._differing | self._results)
             and all(
                 self._is_free(
                     *each, self._uniform | names, self._shared_names if fixed else frozenset()
@@ -509,7 +577,8 @@ class _Splitter(Names):
             return
         self._open = self._open or Region(index)
         known = (self._uniform - self._moving) | self._again.keys() | names | {"threadIdx"}
-        if fixed and has_values and all(self._is_free(*each, known) for each in inits):
+        is_again = fixed and has_values and names.isdisjoint(self.given)
+        if is_again and all(self._is_free(*each, known) for each in inits):
             self._again.update(dict.fromkeys(names, True))
             for variable in variables:
                 if variable.type in WIDE and self._is_index(*variable.init):

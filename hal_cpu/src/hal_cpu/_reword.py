@@ -18,6 +18,7 @@ from typing import Final
 
 from hal.cpp_tokens import Token
 from hal.handlers import dropped, own
+from hal_cpu import _warps
 from hal_cpu._inline import Function, inlined
 from hal_cpu._region_tokens import (
     BARRIER,
@@ -29,6 +30,7 @@ from hal_cpu._region_tokens import (
     RefusedError,
     Words,
     merge,
+    without_static,
 )
 
 _CONDITION: Final = re.compile(r"#\s*(?:if|el|include)")
@@ -44,6 +46,8 @@ def reworded(
     hidden: Collection[str],
     outside: Outside,
     functions: Mapping[str, Function],
+    *,
+    steps: bool,
 ) -> list[Edit]:
     """Return edits for the body of a kernel, to be asked for again until there are none.
 
@@ -63,7 +67,10 @@ def reworded(
         What the kernel finds outside of it.
     functions
         Those that may stand in place of their calls.
+    steps
+        Whether calls of functions of warps may become steps.
     """
+    tokens = without_static(tokens)
     texts = {token.text for token in tokens}
     if not NOT_TAKEN.isdisjoint(texts) or any(map(_CONDITION.match, texts)):
         return []
@@ -76,8 +83,12 @@ def reworded(
         ways.append(body.groups)
     ways.append(lambda: body.names(outside.users))
     if not any(map(body.is_hidden, range(len(body.texts)))):
-        ways.append(lambda: body.braces({BARRIER[0], *functions}))
+        ways.append(lambda: body.braces({BARRIER[0], *functions, *_warps.CALLS}))
         ways.append(lambda: inlined(body, source, parameters, functions))
+        if steps and not texts.isdisjoint(_warps.CALLS):
+            ways.append(lambda: _warps.steps(body, source, outside.macros))
+        if steps and any(each.startswith("hal_step_") for each in texts):
+            ways.append(lambda: _warps.conditions(body, source))
     for way in ways:
         with dropped(RefusedError, LookupError):
             if edits := list(way()):

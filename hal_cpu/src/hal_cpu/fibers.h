@@ -267,6 +267,8 @@ static void run_threads(struct hal_worker *worker, unsigned int count, void (*en
 
 static void diverged(struct hal_worker *worker, const struct hal_place *one, const struct hal_place *other);
 static void meet_lanes(struct hal_worker *worker, const struct hal_meeting *meeting);
+static void missed(struct hal_worker *worker, const struct hal_meeting *meeting, unsigned long long lanes,
+                   const char *others);
 
 static void barrier(struct hal_worker *worker, const struct hal_place *place) {
   struct thread_state *state = (struct thread_state *)worker;
@@ -290,6 +292,7 @@ static void start_worker(struct hal_worker *worker) {
   worker->barrier = barrier;
   worker->diverged = diverged;
   worker->meet = meet_lanes;
+  worker->missed = missed;
 }
 
 /* Make the calling thread's state. */

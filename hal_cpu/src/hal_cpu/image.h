@@ -72,6 +72,10 @@ struct hal_worker {
    * have called it for the same one, and `together` was called. If they cannot
    * all come the block is given up, and the launch fails. */
   void (*meet)(struct hal_worker *worker, const struct hal_meeting *meeting);
+  /* Makes the launch fail because lanes of a meeting, a bit for each, do not come:
+   * they wait at `others`. The caller gives the block up. */
+  void (*missed)(struct hal_worker *worker, const struct hal_meeting *meeting, unsigned long long lanes,
+                 const char *others);
 };
 
 struct hal_kernel {

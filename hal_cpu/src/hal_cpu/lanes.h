@@ -58,6 +58,16 @@ static int hold_meeting(struct thread_state *state, struct fiber *fiber) {
   return 1;
 }
 
+static void missed(struct hal_worker *worker, const struct hal_meeting *meeting, unsigned long long lanes,
+                   const char *others) {
+  char text[400];
+  snprintf(text, sizeof text,
+           "its mask 0x%0*llx names the lanes 0x%0*llx, which do not come: they wait at %s; name only threads that "
+           "come here, all with one mask",
+           (int)meeting->width / 4, meeting->lanes, (int)meeting->width / 4, lanes, others);
+  misled(worker, meeting, text);
+}
+
 /* No thread can run, and some are parked: hold the open meetings. If there is none, the block ends. */
 static void settle(struct thread_state *state) {
   int held = 0;
@@ -73,21 +83,16 @@ static void settle(struct thread_state *state) {
   }
   const struct hal_meeting *meeting = first->meeting;
   uint64_t missing = 0;
-  char where[256] = "wait at a __syncthreads()";
+  char where[256] = "a __syncthreads()";
   for (unsigned int lane = meeting->width; lane-- > 0;) {
     struct fiber *other = meeting->lanes >> lane & 1 ? lane_of(state, first, meeting->width, lane) : NULL;
     if (!other || is_same(meeting, other->meeting)) continue;
     missing |= (uint64_t)1 << lane;
     if (other->meeting)
-      snprintf(where, sizeof where, "wait at %s() in line %u of %s", other->meeting->name, other->meeting->place->line,
+      snprintf(where, sizeof where, "%s() in line %u of %s", other->meeting->name, other->meeting->place->line,
                other->meeting->place->file);
   }
-  char text[400];
-  snprintf(text, sizeof text,
-           "its mask 0x%0*llx names the lanes 0x%0*llx, which do not come: they %s; name only threads that come "
-           "here, all with one mask",
-           (int)meeting->width / 4, meeting->lanes, (int)meeting->width / 4, (unsigned long long)missing, where);
-  misled(&state->worker, meeting, text);
+  missed(&state->worker, meeting, missing, where);
   switch_fiber(state->current, &state->home); /* the others are never resumed */
 }
 

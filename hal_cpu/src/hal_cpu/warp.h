@@ -60,6 +60,120 @@ static HAL_INLINE typename F::out hal_warp(const hal_thread_of<tell> &thread, co
 #define HAL_WARP(function, name, ...) \
   ({ HAL_PLACE(hal_here); function(hal_thread, &hal_here, name, __VA_ARGS__); })
 
+// Steps of a kernel that runs its block by itself, as `_warps.py` writes them: what each thread hands in becomes what it
+// gets, one warp after the other. `warps` has the lanes that come, unless all do.
+
+// What a thread hands in besides: its own, or one for all.
+template <class T> static HAL_INLINE const T &hal_own(const T (&all)[hal_threads_at_most], int i) { return all[i]; }
+template <class T> static HAL_INLINE const T &hal_own(const T &one, int) { return one; }
+static HAL_INLINE hal_mask hal_asked(bool yes) { return yes; }
+
+// The lanes of each warp whose threads are not absent.
+static inline hal_mask hal_lanes_but(const unsigned char *absent, int first, int threads) {
+  hal_mask lanes = 0;
+  for (int lane = 0; lane < warpSize && first + lane < threads; lane++)
+    lanes |= (hal_mask)!absent[first + lane] << lane;
+  return lanes;
+}
+struct hal_warps {
+  hal_mask lanes[hal_threads_at_most / warpSize];
+  hal_warps() = default;
+  __attribute__((noinline)) hal_warps(const unsigned char *absent, int threads) { set(absent, threads); }
+  void set(const unsigned char *absent, int threads) {
+    for (int first = 0; first < threads; first += warpSize) lanes[first / warpSize] = hal_lanes_but(absent, first, threads);
+  }
+  const hal_mask *all() const { return lanes; }
+};
+// Those of the warp that begins at a thread; without an array all are here.
+static HAL_INLINE hal_mask hal_lanes_at(const hal_mask *warps, int first, int threads) {
+  if (warps) return warps[first / warpSize];
+  return first + warpSize <= threads ? (hal_mask)~0ull : ((hal_mask)1 << (threads - first)) - 1;
+}
+template <class F, class T, class B>
+static HAL_INLINE void hal_step_shuffle(T (&values)[hal_threads_at_most], const B &by, int width, int threads,
+                                        const hal_mask *warps) {
+  for (int first = 0; first < threads; first += warpSize) {
+    const hal_mask lanes = hal_lanes_at(warps, first, threads);
+    if (!lanes) continue;
+    T *const warp = values + first;
+    T given[warpSize];
+    __builtin_memcpy(given, warp, sizeof given);
+    if (lanes == (hal_mask)~0ull) {
+      for (int lane = 0; lane < warpSize; lane++) warp[lane] = given[F::of(lane, hal_own(by, first + lane), width)];
+      continue;
+    }
+    HAL_NOT_UNROLLED for (int lane = 0; lane < warpSize; lane++) {
+      if (!(lanes >> lane & 1)) continue;
+      __asm__ volatile("");
+      const int from = F::of(lane, hal_own(by, first + lane), width);
+      if (lanes >> from & 1) warp[lane] = given[from];
+    }
+  }
+}
+
+// The threads for which a condition holds that has steps below it.
+#define HAL_STEP_PLACE                                                                                                \
+  ({                                                                                                                  \
+    static constexpr hal_place hal_here = {hal_same_text(__FILE__, HAL_COMPILED_FILE) ? HAL_USER_FILE : __FILE__,     \
+                                           __LINE__ - 1};                                                             \
+    &hal_here;                                                                                                        \
+  })
+struct hal_takers {
+  hal_span span = {hal_threads_at_most, 0};
+  bool has_gaps = false;
+  unsigned char absent[hal_threads_at_most];
+  hal_warps warps;
+  __attribute__((noinline)) hal_takers(const bool *takes, const hal_takers *around, int size, int threads,
+                                       const unsigned char *left) {
+    for (int i = 0; i < threads; i++) absent[i] = !takes[i];
+    if (around) leave(around->absent, threads);
+    if (left) leave(left, threads);
+    warps.set(absent, threads);
+    for (int row = 0; row < threads; row += size) {
+      int first = 0, last = size;
+      while (first < last && absent[row + first]) first++;
+      while (first < last && absent[row + last - 1]) last--;
+      if (first == last) continue;
+      if (first < span.first) span.first = first;
+      if (last > span.last) span.last = last;
+    }
+    for (int row = 0; row < threads; row += size)
+      for (int x = span.first; x < span.last; x++) has_gaps |= absent[row + x];
+  }
+  void leave(const unsigned char *left, int threads) {
+    for (int i = 0; i < threads; i++) absent[i] |= left[i];
+  }
+  // The lanes that come, some threads having returned since.
+  const hal_mask *all(const unsigned char *left, int threads) {
+    if (left) leave(left, threads), warps.set(absent, threads);
+    return warps.lanes;
+  }
+  // Whether threads of a warp come to a step, and others that have not returned do not. The block then ends.
+  template <bool tell>
+  bool misses(const hal_thread_of<tell> &thread, const hal_place *place, const char *name, const char *others,
+              int threads, const unsigned char *left) {
+    const hal_mask *const come = all(left, threads);
+    for (int first = 0; first < threads; first += warpSize) {
+      const hal_mask lanes = come[first / warpSize];
+      if (!lanes) continue;
+      const hal_mask all = left ? hal_lanes_but(left, first, threads) : hal_lanes_at(nullptr, first, threads);
+      if (lanes == all) continue;
+      const hal_meeting meeting{place, name, HAL_WARP_SIZE, 0, (hal_mask)~0ull, nullptr, nullptr};
+      const uint3 block = thread.hal_block;
+      const dim3 grid = thread.hal_grid_size;
+      thread.hal_runner->block = block.x + grid.x * (block.y + (unsigned long long)grid.y * block.z);
+      thread.hal_runner->missed(thread.hal_runner, &meeting, all & ~lanes, others);
+      return true;
+    }
+    return false;
+  }
+};
+#define HAL_REGION_TAKEN(takers)                  \
+  if (takers.has_gaps) {                          \
+    if (takers.absent[hal_i]) continue;           \
+    __asm__ volatile("");                         \
+  }
+
 // Shuffles: a lane whose source does not take part keeps its own value.
 
 template <class T> struct hal_shuffle {
@@ -74,12 +188,23 @@ template <class T> struct hal_shuffle {
   }
 };
 #define HAL_SHUFFLE(name, type, ...)                                                                           \
+  struct hal_from_##name {                                                                                     \
+    static HAL_INLINE int of(int lane, type by, int width) {                                                   \
+      const int first = lane & ~(width - 1), end = first + width;                                              \
+      (void)first, (void)end;                                                                                  \
+      return __VA_ARGS__;                                                                                      \
+    }                                                                                                          \
+  };                                                                                                           \
   template <bool tell, class M, class T>                                                                       \
   static HAL_INLINE T hal_##name(const hal_thread_of<tell> &thread, const hal_place *place, const char *called, \
                                  M mask, T value, type by, int width = warpSize) {                             \
-    const int lane = hal_lane(thread), first = lane & ~(width - 1), end = first + width;                       \
-    const int from = __VA_ARGS__;                                                                              \
+    const int from = hal_from_##name::of(hal_lane(thread), by, width);                                         \
     return hal_warp<hal_shuffle<T>>(thread, place, called, hal_lanes(mask), {value, from});                    \
+  }                                                                                                            \
+  template <class T, class B>                                                                                  \
+  static HAL_INLINE void hal_step_##name(T (&values)[hal_threads_at_most], const B &by, int width, int threads, \
+                                         const hal_mask *warps) {                                              \
+    hal_step_shuffle<hal_from_##name>(values, by, width, threads, warps);                                      \
   }
 HAL_SHUFFLE(shfl, int, first | (by & (width - 1)))
 HAL_SHUFFLE(shfl_up, unsigned int, by <= (unsigned int)(lane - first) ? lane - (int)by : lane)
@@ -114,6 +239,25 @@ static HAL_INLINE hal_vote::out hal_ballot(const hal_thread_of<tell> &thread, co
 #define __any_sync(...) ((int)(HAL_WARP(hal_ballot, "__any_sync", __VA_ARGS__).yes != 0))
 #define __all_sync(...) \
   ({ const hal_vote::out hal_votes = HAL_WARP(hal_ballot, "__all_sync", __VA_ARGS__); (int)(hal_votes.yes == hal_votes.lanes); })
+
+#define HAL_STEP(name, ...)                                                                                       \
+  template <class T>                                                                                              \
+  static HAL_INLINE void hal_step_##name(T (&values)[hal_threads_at_most], int threads, const hal_mask *warps) { \
+    for (int first = 0; first < threads; first += warpSize) {                                                     \
+      const hal_mask lanes = hal_lanes_at(warps, first, threads);                                                 \
+      if (!lanes) continue;                                                                                       \
+      hal_mask yes = 0;                                                                                           \
+      for (int lane = 0; lane < warpSize; lane++) yes |= (hal_mask)(values[first + lane] != 0) << lane;           \
+      yes &= lanes;                                                                                               \
+      const T result = __VA_ARGS__;                                                                               \
+      for (int lane = 0; lane < warpSize; lane++) values[first + lane] = result;                                  \
+    }                                                                                                             \
+  }
+HAL_STEP(ballot, yes)
+HAL_STEP(activemask, yes)
+HAL_STEP(any, yes != 0)
+HAL_STEP(all, yes == lanes)
+#undef HAL_STEP
 
 struct hal_gathering {
   typedef bool in;
@@ -153,6 +297,21 @@ static HAL_INLINE hal_mask hal_match_any(const hal_thread_of<tell> &thread, cons
                                          M mask, T value) {
   return hal_warp<hal_match<T>>(thread, place, name, hal_lanes(mask), value);
 }
+template <class T>
+static inline void hal_step_match_any(hal_mask (&values)[hal_threads_at_most], const T &by, int threads, const hal_mask *warps) {
+  for (int first = 0; first < threads; first += warpSize) {
+    const hal_mask lanes = hal_lanes_at(warps, first, threads);
+    if (!lanes) continue;
+    for (int lane = 0; lane < warpSize; lane++) {
+      hal_mask same = 0;
+      for (int other = 0; other < warpSize; other++)
+        if (lanes >> lane & lanes >> other & 1 &&
+            __builtin_memcmp(&hal_own(by, first + other), &hal_own(by, first + lane), sizeof hal_own(by, 0)) == 0)
+          same |= (hal_mask)1 << other;
+      values[first + lane] = same;
+    }
+  }
+}
 #define __match_any_sync(...) HAL_WARP(hal_match_any, "__match_any_sync", __VA_ARGS__)
 
 // All lanes, or none.
@@ -189,6 +348,18 @@ static HAL_INLINE hal_mask hal_match_all(const hal_thread_of<tell> &thread, cons
   static HAL_INLINE T hal_reduced_##name(const hal_thread_of<tell> &thread, const hal_place *place,               \
                                          const char *called, M mask, T value) {                                   \
     return hal_warp<hal_reduce_##name<T>>(thread, place, called, hal_lanes(mask), value);                         \
+  }                                                                                                               \
+  template <class T>                                                                                              \
+  static inline void hal_step_reduce_##name(T (&values)[hal_threads_at_most], int threads, const hal_mask *warps) { \
+    for (int first = 0; first < threads; first += warpSize) {                                                     \
+      const hal_mask lanes = hal_lanes_at(warps, first, threads);                                                 \
+      if (!lanes) continue;                                                                                       \
+      void *steps[warpSize];                                                                                      \
+      hal_step<hal_reduce_##name<T>> given[warpSize];                                                             \
+      for (int lane = 0; lane < warpSize; lane++) given[lane].in = values[first + lane], steps[lane] = given + lane; \
+      const T result = hal_reduce_##name<T>::of(lanes, 0, steps);                                                 \
+      for (int lane = 0; lane < warpSize; lane++) values[first + lane] = result;                                  \
+    }                                                                                                             \
   }
 HAL_REDUCE(add, a + b)
 HAL_REDUCE(min, a < b ? a : b)

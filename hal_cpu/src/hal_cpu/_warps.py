@@ -1,0 +1,171 @@
+"""Make the calls of functions of warps steps of the whole block, between regions of a kernel.
+
+Where all threads of a block come to a call, with a mask of all lanes, its operands become variables
+that each thread keeps, and the call a barrier that turns them into results, warp by warp:
+``v += __shfl_down_sync(~0u, v, by);`` becomes ``auto g = v; const unsigned g_by = by;
+__syncthreads(hal_step_shfl_down, g, g_by, warpSize); v += g;``. Nobody overwrites what another
+thread still reads: a step is done before the next region begins. Whether all threads come is for
+the division into regions to find out.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final, NamedTuple
+
+from hal.cpp_tokens import Token
+from hal_cpu._inline import check_order, statement_of
+from hal_cpu._region_tokens import BARRIER, GIVEN, Edit, RefusedError, Words, without_comments
+
+
+class _Kind(NamedTuple):
+    """A function of warps.
+
+    `{0}` in the declarations stands for the name of what a thread hands in and gets, `{1}` and
+    `{2}` for the arguments behind the mask.
+    """
+
+    declarations: str
+    arguments: int
+    is_asked: bool = False  # the last argument may be left out
+
+
+_SHUFFLE: Final = "auto {0} = {1}; const %s {0}_by = {2};"
+CALLS: Final = {
+    "__shfl_sync": _Kind(_SHUFFLE % "int", 4, is_asked=True),
+    "__shfl_xor_sync": _Kind(_SHUFFLE % "int", 4, is_asked=True),
+    "__shfl_up_sync": _Kind(_SHUFFLE % "unsigned", 4, is_asked=True),
+    "__shfl_down_sync": _Kind(_SHUFFLE % "unsigned", 4, is_asked=True),
+    "__ballot_sync": _Kind("auto {0} = hal_asked({1});", 2),
+    "__any_sync": _Kind("int {0} = hal_asked({1});", 2),
+    "__all_sync": _Kind("int {0} = hal_asked({1});", 2),
+    "__match_any_sync": _Kind("auto {0} = hal_asked(true); const auto {0}_by = {1};", 2),
+    "__activemask": _Kind("auto {0} = hal_asked(true);", 0),
+    "__syncwarp": _Kind("", 1, is_asked=True),
+} | {f"__reduce_{name}_sync": _Kind("auto {0} = {1};", 2) for name in "add min max and or xor".split()}
+"""The functions that become steps."""
+
+_FULL: Final = re.compile(r"0x(f{8}|f{16}l{0,2})u?|0xf{16}ul{0,2}|~0u?l{0,2}|-1|\(unsigned(int)?\)-1")
+_MASKS: Final = frozenset(["unsigned", "int", "uint", "uint32_t", "auto"])
+
+
+def steps(
+    kernel: Words, source: str, macros: Mapping[str, Sequence[Token] | None]
+) -> Iterator[Edit]:
+    """Yield edits that make calls steps, one in each statement.
+
+    Parameters
+    ----------
+    kernel
+        The kernel's body.
+    source
+        The text that its tokens are of.
+    macros
+        What each macro stands for.
+    """
+    number = _number(kernel.texts)
+    statements = set[int]()
+    for index, text in enumerate(kernel.texts):
+        if text not in CALLS or kernel.texts[index - 1] in {".", "->", "::"}:
+            continue
+        close = kernel.pair[index + 1]
+        first = statement_of(kernel, index)
+        # What stands in the arguments comes first.
+        if first in statements or not CALLS.keys().isdisjoint(kernel.texts[index + 1 : close]):
+            continue
+        statements.add(first)
+        check_order(kernel, first, index)
+        number += 1
+        name = f"hal_given{number}"
+        parts = [part for part in kernel.parts(index + 2, close) if part[0] < part[1]]
+        kind = CALLS[text]
+        if not kind.arguments - kind.is_asked <= len(parts) <= kind.arguments:
+            raise RefusedError
+        if parts and not _is_full(kernel, *parts[0], macros):
+            raise RefusedError
+        words = [
+            without_comments(source[kernel.tokens[a].start : kernel.tokens[b - 1].end])
+            for a, b in parts[1:]
+        ]
+        step = f"hal_step{text.removeprefix('_').removesuffix('_sync')}"
+        handed = [name] * bool(kind.declarations) + [f"{name}_by"] * ("_by" in kind.declarations)
+        width = [words[2] if len(words) > 2 else "warpSize"] * (kind.arguments == 4)
+        line = kind.declarations.format(name, *words)
+        line += f" {BARRIER[0]}({', '.join([step, *handed, *width])});"
+        start, end = kernel.tokens[index].start, kernel.tokens[close].end
+        lines = "\n" * source.count("\n", start, end)
+        if kind.declarations:
+            place = kernel.tokens[first].start
+            yield Edit(place, place, f"{line} ")
+            yield Edit(start, end, name + lines)
+        elif (first, kernel.end(first)) == (index, close + 2):
+            yield Edit(start, end, line.strip().removesuffix(";") + lines)
+        else:
+            raise RefusedError
+
+
+def conditions(kernel: Words, source: str) -> Iterator[Edit]:
+    """Yield edits that make conditions of steps, but not of barriers, variables of each thread."""
+    texts = kernel.texts
+    number = _number(texts)
+    for index, text in enumerate(texts):
+        if text != "if" or texts[index - 1] not in {"{", "}", ";"} or texts[index + 2] in kernel.types:
+            continue
+        close = kernel.pair[index + 1]
+        last = kernel.end(close + 1)
+        end = kernel.end(index)
+        words = texts[close:last]
+        meeting = [words[place + 2] for place, word in enumerate(words) if word == BARRIER[0]]
+        if not meeting or ")" in meeting or GIVEN.fullmatch(texts[close - 1]):
+            continue
+        if BARRIER[0] in texts[last:end] or texts[close + 1] != "{":
+            continue
+        number += 1
+        name = f"hal_given{number}_if"
+        start = kernel.tokens[index].start
+        first, behind = kernel.tokens[index + 2].start, kernel.tokens[close - 1].end
+        condition = without_comments(source[first:behind])
+        yield Edit(start, start, f"const bool {name} = {condition}; ")
+        yield Edit(first, behind, name + "\n" * source.count("\n", first, behind))
+        if last < end:
+            start = kernel.tokens[last].start
+            yield Edit(start, kernel.tokens[last].end, f"if (!{name})")
+
+
+def name_of_step(step: str) -> str:
+    """Return the name of the function that has become a step."""
+    name = step.removeprefix("hal_step_")
+    return next(each for each in (f"__{name}_sync", f"__{name}") if each in CALLS)
+
+
+def _number(texts: Sequence[str]) -> int:
+    """Return the highest number of what is given in a body."""
+    return max([0, *(int(each[1]) for each in map(GIVEN.fullmatch, texts) if each)])
+
+
+def _is_full(
+    kernel: Words, first: int, last: int, macros: Mapping[str, Sequence[Token] | None]
+) -> bool:
+    """Return whether a mask names all lanes: a number, or an unchanged variable that is one."""
+    texts = kernel.texts[first:last]
+    if len(texts) == 1 and texts[0] in macros:
+        texts = [each.text for each in macros[texts[0]] or ()]
+    while texts[:1] == ["("] and texts[-1] == ")" and texts[1:2] != ["unsigned"]:
+        texts = texts[1:-1]
+    if _FULL.fullmatch("".join(texts).lower()):
+        return True
+    places = [
+        index
+        for index, text in enumerate(kernel.texts)
+        if [text] == texts
+        and kernel.texts[index + 1] == "="
+        and kernel.texts[index - 1] in _MASKS
+        and kernel.texts[index - 2] not in {"short", "long"}
+    ]
+    if len(places) != 1 or kernel.is_changed(texts[0], [(places[0], places[0] + 1)]):
+        return False
+    end = places[0] + 2
+    while kernel.texts[end] not in {",", ";"}:
+        end = kernel.pair.get(end, end) + 1
+    return _is_full(kernel, places[0] + 2, end, macros)

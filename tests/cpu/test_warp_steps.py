@@ -1,0 +1,177 @@
+"""Kernels with functions of warps that become loops: a call is a step between two of these."""
+
+import pytest
+from test_reworded import BEGIN, HEAD, check_becomes_loops, texts_of
+
+SUM = """
+__inline__ __device__ int warp_sum(int v) {
+#pragma unroll
+  for (int offset = warpSize / 2; offset > 0; offset /= 2)
+    v += __shfl_down_sync(0xffffffff, v, offset);
+  return v;
+}
+"""
+
+# Each source has a kernel `kernel(int *p, int n)` for a block of 64 threads.
+SHAPES = {
+    "a sum": f"{SUM}{HEAD} {{ {BEGIN} p[t] = warp_sum(p[t] * 3 + n); }}",
+    "all shuffles": f"""{HEAD} {{
+  {BEGIN}
+  int a = p[t] + t;
+  a += __shfl_sync(~0u, a, 3) + __shfl_sync(0xFFFFFFFFu, a, t * 5) + __shfl_sync(-1, a, n, 8);
+  a += 3 * __shfl_up_sync((unsigned)-1, a, 1) - __shfl_up_sync(0xffffffff, a, t % 7, 16);
+  a ^= __shfl_down_sync(0xffffffffffffffffull, a, n);
+  for (int i = 1; i < warpSize; i <<= 1) a += __shfl_xor_sync(0xffffffff, a, i) % 100;
+  p[t] = a + __shfl_xor_sync(0xffffffff, a, 21) + __shfl_xor_sync(~0, a, t);
+}}""",
+    "widths": f"""{HEAD} {{
+  {BEGIN}
+  int a = p[t];
+  for (int w = 2; w <= 32; w *= 2) {{
+    a += __shfl_sync(~0u, a, t + 1, w) + __shfl_down_sync(~0u, a, 1, w);
+    a += __shfl_up_sync(~0u, a, 1, w) + __shfl_xor_sync(~0u, a, 1, w);
+  }}
+  p[t] = a % 10000;
+}}""",
+    "votes": f"""#define FULL 0xffffffffU
+{HEAD} {{
+  {BEGIN}
+  const unsigned mask = FULL;
+  unsigned a = __ballot_sync(mask, p[t] > 300), b = 0;
+  b += __any_sync(FULL, t == 40) + 2 * __all_sync(FULL, t < 60) + 4 * __all_sync(mask, t < 64);
+  b += __popc(__ballot_sync(mask, p[t] & 1) & ((1u << t % 32) - 1));
+  p[t] = a + b + (__activemask() == ~0u) + __match_any_sync(mask, p[t] % 5);
+}}""",
+    "reductions": f"""{HEAD} {{
+  {BEGIN}
+  int a = p[t] - 300;
+  unsigned b = p[t];
+  p[t] = __reduce_add_sync(~0u, a) + __reduce_min_sync(~0u, a) - __reduce_max_sync(~0u, a);
+  p[t] += __reduce_and_sync(~0u, b | t) ^ __reduce_or_sync(~0u, b) ^ __reduce_xor_sync(~0u, b);
+}}""",
+    "threads that return": f"""{HEAD} {{
+  {BEGIN}
+  if (t % 3 == 0 || t > 50) return;
+  int a = __shfl_down_sync(~0u, t, 2) + __shfl_xor_sync(~0u, p[t], 3) + __activemask();
+  if (t > 47) return;
+  p[t] = a + __ballot_sync(~0u, t & 1) + __all_sync(~0u, t % 3) + __reduce_add_sync(~0u, t);
+}}""",
+    "other types": f"""
+struct Pair {{ float a; char b; }};
+{HEAD} {{
+  {BEGIN}
+  double d = __shfl_xor_sync(~0u, p[t] * 0.5, 5);
+  Pair pair = {{t * 1.5f, (char)t}};
+  pair = __shfl_sync(~0u, pair, t + 1, 4);
+  const int *from = __shfl_sync(~0u, p + t, 7);
+  float2 both = __shfl_down_sync(~0u, make_float2(t, n), 1);
+  p[t] = d + pair.a + pair.b + (from - p) + both.x + both.y;
+}}""",
+    "calls in calls": f"""{SUM}{HEAD} {{
+  {BEGIN}
+  int a = __shfl_sync(~0u, warp_sum(__shfl_xor_sync(~0u, p[t], 1)),
+    __shfl_sync(~0u, t, 3)), b = 2;
+  p[t] = warp_sum(warp_sum(a + b) % 7) + __LINE__;
+}}""",
+    "a condition": f"{HEAD} {{ {BEGIN} if (__any_sync(~0u, p[t] > 500)) p[t] = n; else p[t]++; }}",
+    "a block's sum": f"""{SUM}
+{HEAD} {{
+  static __shared__ int parts[32];
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  int v = warp_sum(p[threadIdx.x]);
+  if (lane == 0) parts[warp] = v;
+  __syncthreads();
+  v = threadIdx.x < blockDim.x / 32 ? parts[lane] : 0;
+  v = warp_sum(v);
+  p[threadIdx.x] += v * (warp == 0);
+}}""",
+    "memory that a warp shares": f"""{HEAD} {{
+  {BEGIN}
+  __syncwarp();
+  for (int i = 1; i < 32; i *= 2) {{
+    int a = s[t ^ i];
+    __syncwarp();
+    s[t] += a % 99;
+    __syncwarp(0xffffffff);
+  }}
+  p[t] = s[t];
+}}""",
+    "a scan": f"""{HEAD} {{
+  {BEGIN}
+  int lane = t & 31, a = p[t];
+  #pragma unroll
+  for (int i = 1; i < 32; i *= 2) {{
+    int b = __shfl_up_sync(0xffffffff, a, i);
+    if (lane >= i) a += b;
+  }}
+  p[t] = a;
+}}""",
+    "the last warp": f"""{SUM}
+{HEAD} {{
+  __shared__ int parts[32];
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  int v = warp_sum(p[threadIdx.x]);
+  if (lane == 0) parts[warp] = v;
+  __syncthreads();
+  v = threadIdx.x < blockDim.x / 32 ? parts[lane] : 0;
+  if (warp == 0) v = warp_sum(v);
+  p[threadIdx.x] += v;
+}}""",
+    "threads that end": f"{SUM}{HEAD} {{ {BEGIN} if (t < 40 + n) p[t] = warp_sum(s[t] % 50); }}",
+    "warps that differ": f"""{SUM}{HEAD} {{
+  {BEGIN}
+  int a = p[t], k = 3;
+  if (t >= 32) {{
+    a = warp_sum(a) + __activemask();
+    if (a % 2) return;
+    for (int i = 0; i < n; i++) {{
+      if (i == 3) break;
+      const int more = n + i;
+      a += __shfl_xor_sync(~0u, a, i) % more;
+    }}
+    if (n > 5) a += __popc(__ballot_sync(~0u, a % 3));
+    k += n;
+  }} else if (n == 7) a++;
+  else
+    a--;
+  __syncthreads();
+  s[t] = a;
+  __syncthreads();
+  p[t] = s[63 - t] + k * __all_sync(~0u, a);
+}}""",
+    "conditions in conditions": f"""{SUM}{HEAD} {{
+  {BEGIN}
+  int a = p[t];
+  if (t < 32 + n * 0) {{
+    if (n % 2) {{ if (t / 32 == 0) a = warp_sum(a); }}
+    else
+      a += n;
+    s[t] = a;
+    __syncwarp();
+    a += s[t ^ 1];
+  }}
+  p[t] = a;
+}}""",
+}
+KEPT = {
+    "a mask of some": f"{HEAD} {{ {BEGIN} p[t] = __shfl_sync(t < 16 ? 0xffff : 0xffff0000, t, 3); }}",
+    "a mask that changes": f"{HEAD} {{ {BEGIN} unsigned m = ~0u; m &= ~0u; p[t] = __any_sync(m, t); }}",
+    "a loop of some": f"{HEAD} {{ {BEGIN} for (int i = 0; i < t / 32; i++) p[t] = __any_sync(~0u, t); }}",
+    "a barrier of a warp": f"{HEAD} {{ {BEGIN} if (t < 32) {{ __syncthreads(); p[t] = __any_sync(~0u, t); }} }}",
+    "two ways": f"{HEAD} {{ {BEGIN} if (t % 2) p[t] = __any_sync(~0u, t); else p[t] = __any_sync(~0u, n); }}",
+    "a loop that some leave": f"{HEAD} {{ {BEGIN} for (int i = 0; i < n; i++) {{ if (t < 32) {{ p[t] = __any_sync(~0u, t); if (n == 3) break; }} }} }}",
+    "a right side": f"{HEAD} {{ {BEGIN} if (t < 32 && __any_sync(~0u, t)) p[t] = 3; }}",
+    "a width of each": f"{HEAD} {{ {BEGIN} p[t] = __shfl_sync(~0u, t, 1, t < 32 ? 8 : 4); }}",
+}
+
+
+@pytest.mark.parametrize("source", SHAPES.values(), ids=SHAPES)
+def test_shapes_that_become_loops(lab, monkeypatch, source):
+    check_becomes_loops(lab, monkeypatch, source)
+
+
+@pytest.mark.parametrize("source", KEPT.values(), ids=KEPT)
+def test_shapes_that_do_not(lab, source):
+    (text,) = texts_of(lab, source)
+    assert "hal_by_itself" not in text
+    assert "hal_given" not in text
