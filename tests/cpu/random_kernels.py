@@ -61,7 +61,9 @@ __global__ void {name}(int *p, int n) {{
             more = pick(["", "__syncwarp();"])
             return f"{more} {b} += __{call}_sync(0xffffffff, {a} % 3) % 99;"
         if kind == "some":  # of whole warps
-            which = pick(["t / 32 == 0", "t / 32 != n % 3", f"t >= 32 && n > {pick('29')}", "t < 32"])
+            which = pick(
+                ["t / 32 == 0", "t / 32 != n % 3", f"t >= 32 && n > {pick('29')}", "t < 32"]
+            )
             kept = list(self.variables)
             body = "".join(self.of_kind(pick(["lanes", "vote", "step", "own"])) for _ in range(3))
             inner = f"for (int k{name} = 0; k{name} < n % 3; k{name}++) {{ {body} }}"

@@ -105,6 +105,24 @@ template <class T, unsigned int SIZE, bool IS> __device__ void store(T *p, T a) 
   float a = total<64, float>(t * 0.5f) + total<64, unsigned int>(n);
   store<int, 64, true>(p, a + total<64, int>(3));
 }}""",
+    "templates whose arguments are deduced": f"""
+template <typename T> __device__ T swap(T a, T *s) {{
+  s[threadIdx.x] = a;
+  __syncthreads();
+  T b = s[63 - threadIdx.x];
+  __syncthreads();
+  return b;
+}}
+template <int ADD, typename T> __device__ T add(const int k, T a, T *s) {{
+  a += k + ADD;
+  return swap(a, s);
+}}
+{HEAD} {{
+  __shared__ float s[64];
+  const float a = p[threadIdx.x] * 0.75f;
+  float b = swap(a, s);
+  p[threadIdx.x] = 100 * add<3>(n, b, s);
+}}""",
     "references": f"""
 __device__ void rotate(int &a, int &b, const int &c, int (&s)[64]) {{
   s[threadIdx.x] = a;
@@ -208,6 +226,9 @@ HIDDEN = {
     f"{HEAD} {{ p[threadIdx.x] = f(n); }}",
     "of warps": "__device__ int f(int a) { __syncthreads(); return __any_sync(a, a); }"
     f"{HEAD} {{ p[threadIdx.x] = f(n); }}",
+    "of a type that is not seen": "template <class T> __device__ T f(T a)"
+    " { __syncthreads(); return a; }"
+    f"{HEAD} {{ float a[2] = {{1, 2}}; p[threadIdx.x] = f(n) + f(a[1]) + f(a)[0]; }}",
     "of a copy": "__device__ int f(const int &a, int *s) { s[0] = 3; __syncthreads(); return a; }"
     f"{HEAD} {{ {BEGIN} p[t] = f(s[0], s); }}",
     "of an address": "__device__ int f(int *a)"

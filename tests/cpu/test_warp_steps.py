@@ -1,7 +1,11 @@
 """Kernels with functions of warps that become loops: a call is a step between two of these."""
 
+import numpy as np
 import pytest
 from test_reworded import BEGIN, HEAD, check_becomes_loops, texts_of
+
+from hal.errors import WorkFailedError
+from hal_cpu import _compile
 
 SUM = """
 __inline__ __device__ int warp_sum(int v) {
@@ -118,6 +122,15 @@ struct Pair {{ float a; char b; }};
   p[threadIdx.x] += v;
 }}""",
     "threads that end": f"{SUM}{HEAD} {{ {BEGIN} if (t < 40 + n) p[t] = warp_sum(s[t] % 50); }}",
+    "threads that come again": f"""{SUM}{HEAD} {{
+  {BEGIN}
+  int a = p[t];
+  for (int i = 0; i < n; i++)
+    if (t < 40) a += warp_sum(a % 50);
+  if (t < 40) a -= __any_sync(~0u, a > 90);
+  if (t < 30) {{ if (t > 20) a += __popc(__activemask()); }}
+  p[t] = a;
+}}""",
     "warps that differ": f"""{SUM}{HEAD} {{
   {BEGIN}
   int a = p[t], k = 3;
@@ -154,14 +167,17 @@ struct Pair {{ float a; char b; }};
 }}""",
 }
 KEPT = {
-    "a mask of some": f"{HEAD} {{ {BEGIN} p[t] = __shfl_sync(t < 16 ? 0xffff : 0xffff0000, t, 3); }}",
-    "a mask that changes": f"{HEAD} {{ {BEGIN} unsigned m = ~0u; m &= ~0u; p[t] = __any_sync(m, t); }}",
-    "a loop of some": f"{HEAD} {{ {BEGIN} for (int i = 0; i < t / 32; i++) p[t] = __any_sync(~0u, t); }}",
-    "a barrier of a warp": f"{HEAD} {{ {BEGIN} if (t < 32) {{ __syncthreads(); p[t] = __any_sync(~0u, t); }} }}",
-    "two ways": f"{HEAD} {{ {BEGIN} if (t % 2) p[t] = __any_sync(~0u, t); else p[t] = __any_sync(~0u, n); }}",
-    "a loop that some leave": f"{HEAD} {{ {BEGIN} for (int i = 0; i < n; i++) {{ if (t < 32) {{ p[t] = __any_sync(~0u, t); if (n == 3) break; }} }} }}",
-    "a right side": f"{HEAD} {{ {BEGIN} if (t < 32 && __any_sync(~0u, t)) p[t] = 3; }}",
-    "a width of each": f"{HEAD} {{ {BEGIN} p[t] = __shfl_sync(~0u, t, 1, t < 32 ? 8 : 4); }}",
+    "a mask of some": "p[t] = __shfl_sync(t < 16 ? 0xffff : 0xffff0000, t, 3);",
+    "a mask that changes": "unsigned m = ~0u; m &= ~0u; p[t] = __any_sync(m, t);",
+    "a loop of some": "for (int i = 0; i < t / 32; i++) p[t] = __any_sync(~0u, t);",
+    "a barrier of a warp": "if (t < 32) { __syncthreads(); p[t] = __any_sync(~0u, t); }",
+    "two ways": "if (t % 2) p[t] = __any_sync(~0u, t); else p[t] = __any_sync(~0u, n);",
+    "a loop that some leave": "for (int i = 0; i < n; i++)"
+    " { if (t < 32) { p[t] = __any_sync(~0u, t); if (n == 3) break; } }",
+    "what some change": "int k = n; while (k > 0) { k--; __syncthreads();"
+    " if (t < 32) { p[t] = __any_sync(~0u, t); k--; } }",
+    "a right side": "if (t < 32 && __any_sync(~0u, t)) p[t] = 3;",
+    "a width of each": "p[t] = __shfl_sync(~0u, t, 1, t < 32 ? 8 : 4);",
 }
 
 
@@ -170,8 +186,46 @@ def test_shapes_that_become_loops(lab, monkeypatch, source):
     check_becomes_loops(lab, monkeypatch, source)
 
 
-@pytest.mark.parametrize("source", KEPT.values(), ids=KEPT)
-def test_shapes_that_do_not(lab, source):
-    (text,) = texts_of(lab, source)
+@pytest.mark.parametrize("body", KEPT.values(), ids=KEPT)
+def test_shapes_that_do_not(lab, body):
+    (text,) = texts_of(lab, f"{HEAD} {{ {BEGIN} {body} }}")
     assert "hal_by_itself" not in text
     assert "hal_given" not in text
+
+
+NAMES = "its mask 0xffffffff names the lanes"
+WAIT = "which do not come: they wait at"
+# What a kernel of 64 threads does, and what of it fails.
+MISSED = {
+    "at a barrier": (
+        "if (t < 40) x[t] = __any_sync(~0u, t);\n  __syncthreads();",
+        f"k.cu:3: __any_sync(): {NAMES} 0xffffff00, {WAIT} a __syncthreads(); ",
+    ),
+    "at another call": (
+        """if (t < 32 || t == 34) {
+    x[t] = __shfl_sync(~0u, t, 3);
+  }
+  if (t != 40) return;
+  x[t] = __any_sync(~0u, t);""",
+        f"k.cu:4: __shfl_sync(): {NAMES} 0x00000100, {WAIT} __any_sync() in line 7 of k.cu; ",
+    ),
+    "at another condition": (
+        """for (int i = 0; i < 3; i++) {
+    if (t < 5) __syncwarp();
+    if (t == 6 && i == 2) x[t] = __ballot_sync(~0u, i);
+  }""",
+        f"k.cu:4: __syncwarp(): {NAMES} 0x00000040, {WAIT} __ballot_sync() in line 5 of k.cu; ",
+    ),
+}
+
+
+@pytest.mark.parametrize("loops", [True, False])
+@pytest.mark.parametrize(("body", "text"), MISSED.values(), ids=MISSED)
+def test_a_mask_names_threads_that_wait_elsewhere(device, monkeypatch, body, text, loops):
+    head = "__global__ void HAL_BLOCK(64) k(unsigned *x) {\n  int t = threadIdx.x;\n  "
+    monkeypatch.setattr(_compile, "LOOPS", loops)
+    kernel = device.compile(f"{head}{body}\n}}", filename="k.cu")["k"]
+    x = device.upload(np.zeros(64, np.uint32))
+    with pytest.raises(WorkFailedError) as caught:
+        device.queue.dispatch(kernel, grid=(3, 2), args=(x,)).wait(timeout=60)
+    assert f"kernel 'k', block (0, 0, 0): {text}" in str(caught.value)

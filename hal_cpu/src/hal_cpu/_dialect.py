@@ -57,6 +57,7 @@ _RESTRICT: Final = re.compile(r"\*[\w\s]*\b__restrict(?:__)?\b[\w\s]*\Z")
 _WORD: Final = re.compile(r"\w+")
 _VOTES: Final = frozenset({"__syncthreads_count", "__syncthreads_and", "__syncthreads_or"})
 _BARRIERS: Final = frozenset({"__syncthreads"}) | _VOTES | _headers.WARPS
+_UNDIVIDED: Final = _VOTES | (_headers.WARPS - _warps.CALLS.keys())
 _BLOCK_GROUP: Final = frozenset({"thread_block", "this_thread_block", "sync"})
 _THREAD: Final = frozenset({"threadIdx", "blockIdx", "blockDim", "gridDim"}) | _BARRIERS
 _VECTORS: Final = frozenset(
@@ -133,15 +134,15 @@ def rewrite(
     users = frozenset[str]().union(*(chunk.names for chunk in others))
     around = outside(f"{request.prelude}\n{foreign}\n{macros}\n{request.source}", users)
     with_barriers = spread(_BARRIERS, others)
-    warps = spread(
-        (_headers.WARPS - _warps.CALLS.keys()) | _VOTES,
-        [each for each in others if each.names.isdisjoint(_BLOCK_GROUP)],
-    )
+    warps = spread(_UNDIVIDED, [each for each in others if each.names.isdisjoint(_BLOCK_GROUP)])
     calling: set[str] = set()
     if loops:
         known = functions(text, with_barriers, warps, around)
-        meeting = known.keys() | _warps.CALLS.keys()
-        calling = {name for name, each in text.kernels.items() if each.words & meeting} - whole
+        calling = {
+            name
+            for name, each in text.kernels.items()
+            if each.words & (known.keys() | _warps.CALLS.keys())
+        } - whole
         request, text = _reworded(request, text, given, around, known, whole)
     with_thread = spread(_THREAD | text.dynamic | {"__shared__"}, others)
     # A kernel has these itself.

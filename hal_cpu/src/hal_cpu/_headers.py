@@ -28,7 +28,9 @@ WARPS: Final = frozenset(
     )
 )
 """The functions of warps."""
-_STEPS: Final = frozenset(f"hal_step{each.removeprefix('_').removesuffix('_sync')}" for each in WARPS)
+_STEPS: Final = frozenset(
+    f"hal_step{each.removeprefix('_').removesuffix('_sync')}" for each in WARPS
+)
 
 # A declaration in a header that few sources need, up to its name.
 _DECLARATION: Final = re.compile(

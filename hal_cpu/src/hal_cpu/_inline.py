@@ -222,9 +222,10 @@ class _Call:
             parts = split_at_commas(kernel.tokens[open_ + 1 : close])
             self._given = [[token.text for token in part] for part in parts]
             open_ = close + 1
-        if texts[open_] != "(" or len(self._given) != len(function.template):
+        if texts[open_] != "(" or len(self._given) > len(function.template):
             raise RefusedError
         self._open, self._close = open_, kernel.pair[open_]
+        self._given += map(self._deduced, function.template[len(self._given) :])
         check_order(kernel, self._first, self._index)
 
     def edits(self, parameters: Collection[str], shared: set[str]) -> Iterator[Edit]:
@@ -304,6 +305,23 @@ class _Call:
                 name = body.texts[place]
                 self._names[name] = "_".join(["hal_in", self._function.name, *given, name])
             self._shared[self._names[name]] = first, last
+
+    def _deduced(self, template: Sequence[str]) -> list[str]:
+        """Return what a template's parameter is: the type of a variable that is an argument."""
+        texts, types = self._kernel.texts, {*self._kernel.types, "const"}
+        parts = self._kernel.parts(self._open + 1, self._close)
+        for (first, last), parameter in zip(parts, self._function.parameters, strict=True):
+            if parameter.type != [template[-1]] or parameter.sign or last > first + 1:
+                continue
+            name = texts[first]
+            place = next(i for i, text in enumerate(texts) if text == name)
+            begin = place
+            while texts[begin - 1] in types:
+                begin -= 1
+            words = [each for each in texts[begin:place] if each != "const"]
+            if self._is_declared(name, words) and texts[place + 1] != "[":
+                return words
+        raise RefusedError
 
     def _templates(self) -> Iterator[str]:
         """Name what stands for the template's parameters; yield declarations of constants."""

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from hal.cpp_tokens import Token
-from hal_cpu._region_parts import Limit, Variable
+from hal_cpu._region_parts import Limit, Step, Takers, Variable
 from hal_cpu._region_tokens import (
     ASSIGNMENTS,
     BARRIER,
@@ -41,7 +41,8 @@ class Names(Words):
         # What steps of warps take from each thread, and of it what they give back.
         self.given = {text for text in self.texts if GIVEN.fullmatch(text)}
         self._results = {name for name in self.given if name.count("_") == 1}
-        self.steps: dict[int, str] = {}  # their texts, by where they stand
+        self.steps: dict[int, Step] = {}  # by where they stand
+        self.takers: dict[int, Takers] = {}
         self._names = {name for _, name in parameters}  # all that were declared between regions
         self._uniform = {
             name for kind, name in parameters if _CONST.search(kind) or not self.is_changed(name)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Final, NamedTuple
 
 from hal_cpu._region_tokens import without_comments
 
@@ -28,6 +29,54 @@ class Region:
     limit: Limit | None = None
     turns: Turns | None = None
     takers: str = ""  # the condition of the threads that it is for, as a variable
+
+
+_LEFT: Final = "hal_some_left ? hal_left : nullptr"
+
+
+class Takers(NamedTuple):
+    """An `if` with steps of warps below it, that some threads take."""
+
+    name: str  # of the variable that says which
+    around: str  # of that of the `if` around it, or ""
+
+    def text(self) -> str:
+        """Return what stands in place of the `if` and its parentheses."""
+        around = f"&hal_{self.around}" if self.around else "nullptr"
+        name = f"hal_{self.name}"
+        kept = f"hal_kept_{self.name}"
+        return (
+            f"hal_takers {name}({kept}, {around}, hal_size_x, hal_threads, {_LEFT});"
+            f" if ({name}.span.first < {name}.span.last)"
+        )
+
+
+class Step(NamedTuple):
+    """What threads do together between regions: a step of warps, or a barrier."""
+
+    name: str  # ")" of a barrier
+    function: str  # in the source
+    words: list[str]  # what it takes
+    takers: str  # the condition of the threads that come, or ""
+
+    def text(self, *, is_missed: bool) -> str:
+        """Return it as C++.
+
+        `is_missed` says whether the kernel has steps to which only some threads come.
+        """
+        warps = "hal_some_left ? hal_warps(hal_left, hal_threads).all() : nullptr"
+        if self.takers:
+            warps = f"hal_{self.takers}.all({_LEFT}, hal_threads)"
+        text = ""
+        if is_missed and self.name != "hal_step_activemask":
+            meeting = "nullptr" if self.name == ")" else f'HAL_STEP_MEETING("{self.function}")'
+            has_missed = "true" if self.takers else "hal_missed.any"
+            come = warps if self.takers else "nullptr"
+            what = f"hal_outer, {meeting}, {come}, hal_threads, {_LEFT}"
+            text = f"if ({has_missed} && hal_missed.meet({what})) return; "
+        if self.words:
+            text += f"{self.name}({', '.join([*self.words, 'hal_threads', warps])})"
+        return f"{text};"
 
 
 @dataclass(slots=True)

@@ -33,7 +33,8 @@ class Writer:
         changed: set[str],
     ) -> None:
         self._tokens = names.tokens
-        self._pair, self._steps, self._given = names.pair, names.steps, names.given
+        self._pair, self._given = names.pair, names.given
+        self._steps, self._takers = names.steps, names.takers
         self._texts = names.texts
         self._counts_in_grid = names.counts_in_grid()
         self._is_changed = names.is_changed
@@ -76,7 +77,8 @@ class Writer:
         copies = " ".join(f"hal_kept_{name}[hal_i] = {name};" for name in sorted(self._changed))
         copies = copies and f"for (int hal_i = 0; hal_i < hal_threads; hal_i++) {{ {copies} }}"
         about = f"{int(returns)}, {int(axes_of(self._tokens) == 1)}, {int(self._counts_in_grid)}"
-        yield Edit(start, start, f"HAL_BLOCK_BEGIN({about});{storage} {copies}")
+        missed = " hal_absentees hal_missed;" if self._takers else ""
+        yield Edit(start, start, f"HAL_BLOCK_BEGIN({about});{missed}{storage} {copies}")
         before: list[tuple[tuple[str, ...], int, int]] = []
         declared = set(self._changed)
         for number, region in enumerate(regions):
@@ -103,13 +105,13 @@ class Writer:
             word = self._tokens[first]
             text = self._source[word.end : self._tokens[last - 1].end]
             yield Edit(word.start, word.end, f"{{ __attribute__((used)) __shared__ {text} }}")
-        for index, text in enumerate(self._texts):
-            if text == "__syncthreads":
-                last = self._tokens[self._pair[index + 1] + 1]
-                yield Edit(self._tokens[index].start, last.end, f"{self._steps.get(index, '')};")
-            elif index in self._steps:
-                last = self._tokens[self._pair[index + 1]]
-                yield Edit(self._tokens[index].start, last.end, self._steps[index])
+        for index, step in self._steps.items():
+            semicolon = self._tokens[self._pair[index + 1] + 1]
+            text = step.text(is_missed=bool(self._takers))
+            yield Edit(self._tokens[index].start, semicolon.end, text)
+        for index, takers in self._takers.items():
+            close = self._tokens[self._pair[index + 1]]
+            yield Edit(self._tokens[index].start, close.end, takers.text())
 
     def _kept(self, used: Sequence[set[str]]) -> dict[str, Variable]:
         """Return the variables that each thread has and more than one region uses."""

@@ -18,7 +18,7 @@ from typing import Final
 from hal.cpp_tokens import Token
 from hal.handlers import own
 from hal_cpu._region_names import Names
-from hal_cpu._region_parts import Levels, Region, Rounds, Turns, Variable
+from hal_cpu._region_parts import Levels, Region, Rounds, Step, Takers, Turns, Variable
 from hal_cpu._region_text import Writer
 from hal_cpu._region_tokens import (
     ASSIGNMENTS,
@@ -37,7 +37,7 @@ from hal_cpu._region_tokens import (
     without_static,
 )
 from hal_cpu._strides import IN_TURN, in_step_pays, strides_of
-from hal_cpu._warps import name_of_step
+from hal_cpu._warps import STEPS
 
 _FEW: Final = 16  # threads: loops over fewer cost more than they bring
 _MANY: Final = 64  # rounds: a loop of fewer is unrolled
@@ -111,7 +111,6 @@ class _Splitter(Names):
         self._regions: list[Region] = []
         self._open: Region | None = None
         self._takers = ""  # the condition of some threads around what is taken now
-        self._behind_takers = 0  # the index behind its statement
         self._steps = 0  # loops that threads run in step, a round of each after a round of each
         self._levels: list[Levels] = []
         self._shared_here: list[tuple[int, int]] = []
@@ -167,8 +166,7 @@ class _Splitter(Names):
         texts = self.texts[index:end]
         if texts[0] == BARRIER[0] and self.pair[index + 1] == end - 2:
             self._close(index)
-            if tuple(texts) != BARRIER:
-                self._step(index, end)
+            self._step(index, end)
         elif "__syncthreads" in texts:
             self._close(index)
             self._around(index, end)
@@ -184,9 +182,7 @@ class _Splitter(Names):
         elif texts[0] in self.types or (texts[0] == "const" and texts[1] in self.types):
             self._declaration(index, end)
         elif (
-            not self._takers
-            and (limit := self._limited(index, end))
-            and self._may_part(index, end)
+            not self._takers and (limit := self._limited(index, end)) and self._may_part(index, end)
         ):
             self._close(index)
             self._check_plain(index, end)
@@ -198,8 +194,8 @@ class _Splitter(Names):
         return end
 
     def _step(self, index: int, end: int) -> None:
-        """Take a step that the threads of each warp do together, as `_warps` writes it."""
-        (step, _), *handed = self.parts(index + 2, end - 2)
+        """Take a barrier, or a step that the threads of each warp do together (see `_warps`)."""
+        handed = self.parts(index + 2, end - 2)[1:]
         words = []
         for first, last in handed:
             name = self.texts[first]
@@ -208,25 +204,8 @@ class _Splitter(Names):
                 raise RefusedError
             text = self._source[self.tokens[first].start : self.tokens[last - 1].end]
             words.append(f"hal_kept_{name}" if is_kept else without_comments(text))
-        warps, check = "hal_some_left ? hal_warps(hal_left, hal_threads).all() : nullptr", ""
-        if self._takers:
-            takers, called = f"hal_{self._takers}", name_of_step(self.texts[step])
-            left = "hal_some_left ? hal_left : nullptr"
-            warps = f"{takers}.all({left}, hal_threads)"
-            if (others := self._others()) and called != "__activemask":
-                what = f'HAL_STEP_PLACE, "{called}", "{others}", hal_threads, {left}'
-                check = f"if ({takers}.misses(hal_outer, {what})) return; "
-        call = f"{self.texts[step]}({', '.join([*words, 'hal_threads', warps])})" if words else ""
-        self.steps[index] = f"{check}{call}"
-
-    def _others(self) -> str:
-        """Return where threads wait that do not come to a step, or "" if they return instead."""
-        behind = self._behind_takers
-        if BARRIER[0] in self.texts[behind:]:
-            step = self.texts[self.texts.index(BARRIER[0], behind) + 2]
-            return "a __syncthreads()" if step == ")" else f"{name_of_step(step)}()"
-        loops = (place for place in range(behind) if self.texts[place] in _LEFT["continue"])
-        return "another call" if any(behind < self.end(place) for place in loops) else ""
+        name = self.texts[index + 2]
+        self.steps[index] = Step(name, STEPS.get(name, ""), words, self._takers)
 
     def _shared(self, index: int, end: int) -> None:
         if self.texts[index] not in {"__shared__", "extern"} or self._takers:
@@ -314,16 +293,11 @@ class _Splitter(Names):
             raise RefusedError
         if last + 1 != end or self._is_left(index, end):
             raise RefusedError
-        saved = self._takers, self._behind_takers, self._names_of_all, self._may_step
-        around = f"&hal_{self._takers}" if self._takers else "nullptr"
-        self.steps[index] = (
-            f"hal_takers hal_{name}(hal_kept_{name}, {around}, hal_size_x, hal_threads,"
-            f" hal_some_left ? hal_left : nullptr); if (hal_{name}.span.first < hal_{name}.span.last)"
-        )
-        self._takers, self._behind_takers, self._may_step = name, end, False
-        self._names_of_all = set(self._names)
+        saved = self._takers, self._names_of_all, self._may_step
+        self.takers[index] = Takers(name, self._takers)
+        self._takers, self._names_of_all, self._may_step = name, set(self._names), False
         self._block(close + 2, last)
-        self._takers, self._behind_takers, self._names_of_all, self._may_step = saved
+        self._takers, self._names_of_all, self._may_step = saved
 
     def _is_left(self, index: int, end: int) -> bool:
         """Return whether a word in a statement ends a loop around it, or a round."""

@@ -22,31 +22,43 @@ from hal_cpu._region_tokens import BARRIER, GIVEN, Edit, RefusedError, Words, wi
 class _Kind(NamedTuple):
     """A function of warps.
 
-    `{0}` in the declarations stands for the name of what a thread hands in and gets, `{1}` and
-    `{2}` for the arguments behind the mask.
+    In its texts `{0}` stands for the name of what a thread hands in and gets, `{1}` to `{3}` for
+    the arguments behind the mask.
     """
 
     declarations: str
-    arguments: int
-    is_asked: bool = False  # the last argument may be left out
+    step: str  # its arguments
+    least: int  # how many arguments the function has
+    most: int
 
 
-_SHUFFLE: Final = "auto {0} = {1}; const %s {0}_by = {2};"
+_VOTE: Final = _Kind("int {0} = hal_asked({1});", "{0}", 2, 2)
+_REDUCTION: Final = _Kind("auto {0} = {1};", "{0}", 2, 2)
 CALLS: Final = {
-    "__shfl_sync": _Kind(_SHUFFLE % "int", 4, is_asked=True),
-    "__shfl_xor_sync": _Kind(_SHUFFLE % "int", 4, is_asked=True),
-    "__shfl_up_sync": _Kind(_SHUFFLE % "unsigned", 4, is_asked=True),
-    "__shfl_down_sync": _Kind(_SHUFFLE % "unsigned", 4, is_asked=True),
-    "__ballot_sync": _Kind("auto {0} = hal_asked({1});", 2),
-    "__any_sync": _Kind("int {0} = hal_asked({1});", 2),
-    "__all_sync": _Kind("int {0} = hal_asked({1});", 2),
-    "__match_any_sync": _Kind("auto {0} = hal_asked(true); const auto {0}_by = {1};", 2),
-    "__activemask": _Kind("auto {0} = hal_asked(true);", 0),
-    "__syncwarp": _Kind("", 1, is_asked=True),
-} | {f"__reduce_{name}_sync": _Kind("auto {0} = {1};", 2) for name in "add min max and or xor".split()}
+    **{
+        f"__shfl{name}_sync": _Kind(
+            f"auto {{0}} = {{1}}; const {kind} {{0}}_by = {{2}};", "{0}, {0}_by, {3}", 3, 4
+        )
+        for name, kind in (("", "int"), ("_xor", "int"), ("_up", "unsigned"), ("_down", "unsigned"))
+    },
+    "__ballot_sync": _VOTE._replace(declarations="auto {0} = hal_asked({1});"),
+    "__any_sync": _VOTE,
+    "__all_sync": _VOTE,
+    "__match_any_sync": _Kind(
+        "auto {0} = hal_asked(true); const auto {0}_by = {1};", "{0}, {0}_by", 2, 2
+    ),
+    "__activemask": _Kind("auto {0} = hal_asked(true);", "{0}", 0, 0),
+    "__syncwarp": _Kind("", "", 0, 1),
+    **{f"__reduce_{each}_sync": _REDUCTION for each in ("add", "min", "max", "and", "or", "xor")},
+}
 """The functions that become steps."""
 
-_FULL: Final = re.compile(r"0x(f{8}|f{16}l{0,2})u?|0xf{16}ul{0,2}|~0u?l{0,2}|-1|\(unsigned(int)?\)-1")
+STEPS: Final = {f"hal_step{name.removeprefix('_').removesuffix('_sync')}": name for name in CALLS}
+"""The functions by their steps."""
+
+_FULL: Final = re.compile(
+    r"0x(f{8}|f{16}l{0,2})u?|0xf{16}ul{0,2}|~0u?l{0,2}|-1|\(unsigned(int)?\)-1"
+)
 _MASKS: Final = frozenset(["unsigned", "int", "uint", "uint32_t", "auto"])
 
 
@@ -80,27 +92,24 @@ def steps(
         name = f"hal_given{number}"
         parts = [part for part in kernel.parts(index + 2, close) if part[0] < part[1]]
         kind = CALLS[text]
-        if not kind.arguments - kind.is_asked <= len(parts) <= kind.arguments:
-            raise RefusedError
-        if parts and not _is_full(kernel, *parts[0], macros):
+        is_full = not parts or _is_full(kernel, *parts[0], macros)
+        if not is_full or not kind.least <= len(parts) <= kind.most:
             raise RefusedError
         words = [
             without_comments(source[kernel.tokens[a].start : kernel.tokens[b - 1].end])
             for a, b in parts[1:]
         ]
         step = f"hal_step{text.removeprefix('_').removesuffix('_sync')}"
-        handed = [name] * bool(kind.declarations) + [f"{name}_by"] * ("_by" in kind.declarations)
-        width = [words[2] if len(words) > 2 else "warpSize"] * (kind.arguments == 4)
-        line = kind.declarations.format(name, *words)
-        line += f" {BARRIER[0]}({', '.join([step, *handed, *width])});"
+        handed = ", ".join(filter(None, [step, kind.step])).format(name, *words, "warpSize")
+        line = f"{BARRIER[0]}({handed})"
         start, end = kernel.tokens[index].start, kernel.tokens[close].end
         lines = "\n" * source.count("\n", start, end)
         if kind.declarations:
             place = kernel.tokens[first].start
-            yield Edit(place, place, f"{line} ")
+            yield Edit(place, place, f"{kind.declarations.format(name, *words)} {line}; ")
             yield Edit(start, end, name + lines)
         elif (first, kernel.end(first)) == (index, close + 2):
-            yield Edit(start, end, line.strip().removesuffix(";") + lines)
+            yield Edit(start, end, line + lines)
         else:
             raise RefusedError
 
@@ -110,33 +119,35 @@ def conditions(kernel: Words, source: str) -> Iterator[Edit]:
     texts = kernel.texts
     number = _number(texts)
     for index, text in enumerate(texts):
-        if text != "if" or texts[index - 1] not in {"{", "}", ";"} or texts[index + 2] in kernel.types:
+        if text != "if" or texts[index - 1] not in {"{", "}", ";"}:
             continue
         close = kernel.pair[index + 1]
-        last = kernel.end(close + 1)
-        end = kernel.end(index)
+        last, end = kernel.end(close + 1), kernel.end(index)
         words = texts[close:last]
         meeting = [words[place + 2] for place, word in enumerate(words) if word == BARRIER[0]]
-        if not meeting or ")" in meeting or GIVEN.fullmatch(texts[close - 1]):
-            continue
-        if BARRIER[0] in texts[last:end] or texts[close + 1] != "{":
-            continue
-        number += 1
-        name = f"hal_given{number}_if"
-        start = kernel.tokens[index].start
-        first, behind = kernel.tokens[index + 2].start, kernel.tokens[close - 1].end
-        condition = without_comments(source[first:behind])
-        yield Edit(start, start, f"const bool {name} = {condition}; ")
-        yield Edit(first, behind, name + "\n" * source.count("\n", first, behind))
-        if last < end:
-            start = kernel.tokens[last].start
-            yield Edit(start, kernel.tokens[last].end, f"if (!{name})")
+        if (
+            meeting
+            and ")" not in meeting  # not a barrier: all threads must come to that
+            and BARRIER[0] not in texts[last:end]
+            and texts[close + 1] == "{"
+            and texts[index + 2] not in kernel.types
+            and not (close == index + 3 and texts[index + 2].endswith("_if"))
+        ):
+            number += 1
+            yield from _condition(kernel, source, index, f"hal_given{number}_if")
 
 
-def name_of_step(step: str) -> str:
-    """Return the name of the function that has become a step."""
-    name = step.removeprefix("hal_step_")
-    return next(each for each in (f"__{name}_sync", f"__{name}") if each in CALLS)
+def _condition(kernel: Words, source: str, index: int, name: str) -> Iterator[Edit]:
+    """Yield edits that give the condition of an `if` a name."""
+    close = kernel.pair[index + 1]
+    last = kernel.end(close + 1)
+    start = kernel.tokens[index].start
+    first, behind = kernel.tokens[index + 2].start, kernel.tokens[close - 1].end
+    condition = without_comments(source[first:behind])
+    yield Edit(start, start, f"const bool {name} = ({condition}); ")
+    yield Edit(first, behind, name + "\n" * source.count("\n", first, behind))
+    if last < kernel.end(index):
+        yield Edit(kernel.tokens[last].start, kernel.tokens[last].end, f"if (!{name})")
 
 
 def _number(texts: Sequence[str]) -> int:

@@ -268,7 +268,7 @@ static void run_threads(struct hal_worker *worker, unsigned int count, void (*en
 static void diverged(struct hal_worker *worker, const struct hal_place *one, const struct hal_place *other);
 static void meet_lanes(struct hal_worker *worker, const struct hal_meeting *meeting);
 static void missed(struct hal_worker *worker, const struct hal_meeting *meeting, unsigned long long lanes,
-                   const char *others);
+                   const struct hal_meeting *other);
 
 static void barrier(struct hal_worker *worker, const struct hal_place *place) {
   struct thread_state *state = (struct thread_state *)worker;

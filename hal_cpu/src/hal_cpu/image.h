@@ -73,9 +73,10 @@ struct hal_worker {
    * all come the block is given up, and the launch fails. */
   void (*meet)(struct hal_worker *worker, const struct hal_meeting *meeting);
   /* Makes the launch fail because lanes of a meeting, a bit for each, do not come:
-   * they wait at `others`. The caller gives the block up. */
+   * they wait at another one, or at a barrier if that is NULL. The caller gives the
+   * block up. */
   void (*missed)(struct hal_worker *worker, const struct hal_meeting *meeting, unsigned long long lanes,
-                 const char *others);
+                 const struct hal_meeting *other);
 };
 
 struct hal_kernel {

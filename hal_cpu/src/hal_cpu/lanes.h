@@ -59,12 +59,14 @@ static int hold_meeting(struct thread_state *state, struct fiber *fiber) {
 }
 
 static void missed(struct hal_worker *worker, const struct hal_meeting *meeting, unsigned long long lanes,
-                   const char *others) {
-  char text[400];
+                   const struct hal_meeting *other) {
+  char where[256] = "a __syncthreads()", text[400];
+  if (other)
+    snprintf(where, sizeof where, "%s() in line %u of %s", other->name, other->place->line, other->place->file);
   snprintf(text, sizeof text,
            "its mask 0x%0*llx names the lanes 0x%0*llx, which do not come: they wait at %s; name only threads that "
            "come here, all with one mask",
-           (int)meeting->width / 4, meeting->lanes, (int)meeting->width / 4, lanes, others);
+           (int)meeting->width / 4, meeting->lanes, (int)meeting->width / 4, lanes, where);
   misled(worker, meeting, text);
 }
 
@@ -83,14 +85,12 @@ static void settle(struct thread_state *state) {
   }
   const struct hal_meeting *meeting = first->meeting;
   uint64_t missing = 0;
-  char where[256] = "a __syncthreads()";
+  const struct hal_meeting *where = NULL;
   for (unsigned int lane = meeting->width; lane-- > 0;) {
     struct fiber *other = meeting->lanes >> lane & 1 ? lane_of(state, first, meeting->width, lane) : NULL;
     if (!other || is_same(meeting, other->meeting)) continue;
     missing |= (uint64_t)1 << lane;
-    if (other->meeting)
-      snprintf(where, sizeof where, "%s() in line %u of %s", other->meeting->name, other->meeting->place->line,
-               other->meeting->place->file);
+    if (other->meeting) where = other->meeting;
   }
   missed(&state->worker, meeting, missing, where);
   switch_fiber(state->current, &state->home); /* the others are never resumed */

@@ -111,13 +111,43 @@ static HAL_INLINE void hal_step_shuffle(T (&values)[hal_threads_at_most], const 
   }
 }
 
-// The threads for which a condition holds that has steps below it.
-#define HAL_STEP_PLACE                                                                                                \
-  ({                                                                                                                  \
-    static constexpr hal_place hal_here = {hal_same_text(__FILE__, HAL_COMPILED_FILE) ? HAL_USER_FILE : __FILE__,     \
-                                           __LINE__ - 1};                                                             \
-    &hal_here;                                                                                                        \
+// A step as it is told of. The place is that of the line before: the text stands below the user's.
+#define HAL_STEP_MEETING(name)                                                                                      \
+  ({                                                                                                                \
+    static constexpr hal_place hal_here = {hal_same_text(__FILE__, HAL_COMPILED_FILE) ? HAL_USER_FILE : __FILE__,   \
+                                           __LINE__ - 1};                                                           \
+    static constexpr hal_meeting hal_met{&hal_here, name, HAL_WARP_SIZE, 0, (hal_mask)~0ull, nullptr, nullptr}; \
+    &hal_met;                                                                                                       \
   })
+// Lanes that a step has named and that did not come to it. They may return; if they meet elsewhere, the launch fails.
+struct hal_absentees {
+  bool any = false;
+  const hal_meeting *missed = nullptr;
+  hal_mask lanes[hal_threads_at_most / warpSize] = {};
+  // Some threads (`warps`, or all) come to a step, or to a barrier (no meeting). Returns whether the block ends.
+  template <bool tell>
+  __attribute__((noinline)) bool meet(const hal_thread_of<tell> &thread, const hal_meeting *meeting,
+                                      const hal_mask *warps, int threads, const unsigned char *left) {
+    for (int first = 0; first < threads; first += warpSize) {
+      const int warp = first / warpSize;
+      const hal_mask here = left ? hal_lanes_but(left, first, threads) : hal_lanes_at(nullptr, first, threads);
+      const hal_mask come = warps ? warps[warp] : here;
+      if (come & lanes[warp]) {
+        const uint3 block = thread.hal_block;
+        const dim3 grid = thread.hal_grid_size;
+        thread.hal_runner->block = block.x + grid.x * (block.y + (unsigned long long)grid.y * block.z);
+        thread.hal_runner->missed(thread.hal_runner, missed, come & lanes[warp], meeting);
+        return true;
+      }
+      if (!come || come == here) continue;
+      if (!any) missed = meeting;
+      any = true;
+      lanes[warp] |= here & ~come;
+    }
+    return false;
+  }
+};
+// The threads for which a condition holds that has steps below it.
 struct hal_takers {
   hal_span span = {hal_threads_at_most, 0};
   bool has_gaps = false;
@@ -147,25 +177,6 @@ struct hal_takers {
   const hal_mask *all(const unsigned char *left, int threads) {
     if (left) leave(left, threads), warps.set(absent, threads);
     return warps.lanes;
-  }
-  // Whether threads of a warp come to a step, and others that have not returned do not. The block then ends.
-  template <bool tell>
-  bool misses(const hal_thread_of<tell> &thread, const hal_place *place, const char *name, const char *others,
-              int threads, const unsigned char *left) {
-    const hal_mask *const come = all(left, threads);
-    for (int first = 0; first < threads; first += warpSize) {
-      const hal_mask lanes = come[first / warpSize];
-      if (!lanes) continue;
-      const hal_mask all = left ? hal_lanes_but(left, first, threads) : hal_lanes_at(nullptr, first, threads);
-      if (lanes == all) continue;
-      const hal_meeting meeting{place, name, HAL_WARP_SIZE, 0, (hal_mask)~0ull, nullptr, nullptr};
-      const uint3 block = thread.hal_block;
-      const dim3 grid = thread.hal_grid_size;
-      thread.hal_runner->block = block.x + grid.x * (block.y + (unsigned long long)grid.y * block.z);
-      thread.hal_runner->missed(thread.hal_runner, &meeting, all & ~lanes, others);
-      return true;
-    }
-    return false;
   }
 };
 #define HAL_REGION_TAKEN(takers)                  \
