@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -59,10 +60,11 @@ class Step(NamedTuple):
     words: list[str]  # what it takes
     takers: str  # the condition of the threads that come, or ""
 
-    def text(self, *, is_missed: bool) -> str:
+    def text(self, copies: Mapping[str, str], *, is_missed: bool) -> str:
         """Return it as C++.
 
-        `is_missed` says whether the kernel has steps to which only some threads come.
+        `copies` says of what some variables would be copies, `is_missed` whether the kernel has
+        steps to which only some threads come.
         """
         warps = "hal_some_left ? hal_warps(hal_left, hal_threads).all() : nullptr"
         if self.takers:
@@ -75,7 +77,10 @@ class Step(NamedTuple):
             what = f"hal_outer, {meeting}, {come}, hal_threads, {_LEFT}"
             text = f"if ({has_missed} && hal_missed.meet({what})) return; "
         if self.words:
-            text += f"{self.name}({', '.join([*self.words, 'hal_threads', warps])})"
+            result = self.words[0]
+            given = copies.get(result.removeprefix("hal_kept_"))
+            words = [result, f"hal_kept_{given}" if given else result, *self.words[1:]]
+            text += f"{self.name}({', '.join([*words, 'hal_threads', warps])})"
         return f"{text};"
 
 

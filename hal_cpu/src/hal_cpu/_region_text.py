@@ -35,6 +35,7 @@ class Writer:
         self._tokens = names.tokens
         self._pair, self._given = names.pair, names.given
         self._steps, self._takers = names.steps, names.takers
+        self._copies: dict[str, str] = {}  # by what steps take, where that is a copy alone
         self._texts = names.texts
         self._counts_in_grid = names.counts_in_grid()
         self._is_changed = names.is_changed
@@ -68,6 +69,7 @@ class Writer:
         used = [{self._texts[i] for i in range(each.first, each.last)} for each in regions]
         kept = self._kept(used)
         start = self._tokens[0].end
+        self._name_types(kept)
         storage = "".join(
             f" {each.type} hal_kept_{name}[hal_threads_at_most]{each.dimensions};"
             for name, each in kept.items()
@@ -86,10 +88,15 @@ class Writer:
                 if "auto" in variable.type and variable.name in kept:
                     place = self._tokens[region.first].start
                     yield Edit(place, place, self._storage_of_auto(region, variable, kept, before))
+            end = self._tokens[region.last - 1].end
+            if (copied := self._copied(region, kept)) in declared:
+                self._copies[self._texts[region.first + 1]] = copied
+                declared.add(self._texts[region.first + 1])
+                yield Edit(self._tokens[region.first].start, end, "")
+                continue
             head, foot = self._ends(region, kept, declared, before, returns=returns)
             declared |= {variable.name for variable in region.declared}
             before += region.again
-            end = self._tokens[region.last - 1].end
             edits, foot, behind = self._opening(region, head, foot)
             yield from edits
             for index in range(region.first, region.last):
@@ -107,11 +114,25 @@ class Writer:
             yield Edit(word.start, word.end, f"{{ __attribute__((used)) __shared__ {text} }}")
         for index, step in self._steps.items():
             semicolon = self._tokens[self._pair[index + 1] + 1]
-            text = step.text(is_missed=bool(self._takers))
+            text = step.text(self._copies, is_missed=bool(self._takers))
             yield Edit(self._tokens[index].start, semicolon.end, text)
         for index, takers in self._takers.items():
             close = self._tokens[self._pair[index + 1]]
             yield Edit(self._tokens[index].start, close.end, takers.text())
+
+    def _copied(self, region: Region, kept: Mapping[str, Variable]) -> str:
+        """Return the variable of which a region is a copy for a step, which takes it itself."""
+        texts = self._texts[region.first : region.last]
+        is_copy = texts[::2] == ["auto", "=", ";"] and texts[1] in self._given
+        variable = kept.get(texts[3]) if is_copy else None
+        is_plain = variable and not variable.dimensions and "auto" not in variable.type
+        return texts[3] if is_plain else ""
+
+    def _name_types(self, kept: Mapping[str, Variable]) -> None:
+        """Give what is copied for steps the types of what it is copied from."""
+        for region in self._regions:
+            if copied := self._copied(region, kept):
+                region.declared[0].type = kept[copied].type
 
     def _kept(self, used: Sequence[set[str]]) -> dict[str, Variable]:
         """Return the variables that each thread has and more than one region uses."""

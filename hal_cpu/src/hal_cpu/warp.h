@@ -71,7 +71,7 @@ static HAL_INLINE hal_mask hal_asked(bool yes) { return yes; }
 // The lanes of each warp whose threads are not absent.
 static inline hal_mask hal_lanes_but(const unsigned char *absent, int first, int threads) {
   hal_mask lanes = 0;
-  for (int lane = 0; lane < warpSize && first + lane < threads; lane++)
+  HAL_NOT_UNROLLED for (int lane = 0; lane < warpSize && first + lane < threads; lane++)
     lanes |= (hal_mask)!absent[first + lane] << lane;
   return lanes;
 }
@@ -79,7 +79,7 @@ struct hal_warps {
   hal_mask lanes[hal_threads_at_most / warpSize];
   hal_warps() = default;
   __attribute__((noinline)) hal_warps(const unsigned char *absent, int threads) { set(absent, threads); }
-  void set(const unsigned char *absent, int threads) {
+  __attribute__((noinline, optimize("O1"))) void set(const unsigned char *absent, int threads) {
     for (int first = 0; first < threads; first += warpSize) lanes[first / warpSize] = hal_lanes_but(absent, first, threads);
   }
   const hal_mask *all() const { return lanes; }
@@ -90,23 +90,23 @@ static HAL_INLINE hal_mask hal_lanes_at(const hal_mask *warps, int first, int th
   return first + warpSize <= threads ? (hal_mask)~0ull : ((hal_mask)1 << (threads - first)) - 1;
 }
 template <class F, class T, class B>
-static HAL_INLINE void hal_step_shuffle(T (&values)[hal_threads_at_most], const B &by, int width, int threads,
-                                        const hal_mask *warps) {
+static HAL_INLINE void hal_step_shuffle(T (&values)[hal_threads_at_most], const T (&from)[hal_threads_at_most],
+                                        const B &by, int width, int threads, const hal_mask *warps) {
   for (int first = 0; first < threads; first += warpSize) {
     const hal_mask lanes = hal_lanes_at(warps, first, threads);
     if (!lanes) continue;
     T *const warp = values + first;
     T given[warpSize];
-    __builtin_memcpy(given, warp, sizeof given);
+    __builtin_memcpy(given, from + first, sizeof given);
     if (lanes == (hal_mask)~0ull) {
-      for (int lane = 0; lane < warpSize; lane++) warp[lane] = given[F::of(lane, hal_own(by, first + lane), width)];
+      HAL_NOT_UNROLLED for (int lane = 0; lane < warpSize; lane++) warp[lane] = given[F::of(lane, hal_own(by, first + lane), width)];
       continue;
     }
     HAL_NOT_UNROLLED for (int lane = 0; lane < warpSize; lane++) {
       if (!(lanes >> lane & 1)) continue;
       __asm__ volatile("");
-      const int from = F::of(lane, hal_own(by, first + lane), width);
-      if (lanes >> from & 1) warp[lane] = given[from];
+      const int source = F::of(lane, hal_own(by, first + lane), width);
+      warp[lane] = given[lanes >> source & 1 ? source : lane];
     }
   }
 }
@@ -126,7 +126,7 @@ struct hal_absentees {
   hal_mask lanes[hal_threads_at_most / warpSize] = {};
   // Some threads (`warps`, or all) come to a step, or to a barrier (no meeting). Returns whether the block ends.
   template <bool tell>
-  __attribute__((noinline)) bool meet(const hal_thread_of<tell> &thread, const hal_meeting *meeting,
+  __attribute__((noinline, optimize("O1"))) bool meet(const hal_thread_of<tell> &thread, const hal_meeting *meeting,
                                       const hal_mask *warps, int threads, const unsigned char *left) {
     for (int first = 0; first < threads; first += warpSize) {
       const int warp = first / warpSize;
@@ -153,7 +153,7 @@ struct hal_takers {
   bool has_gaps = false;
   unsigned char absent[hal_threads_at_most];
   hal_warps warps;
-  __attribute__((noinline)) hal_takers(const bool *takes, const hal_takers *around, int size, int threads,
+  __attribute__((noinline, optimize("O1"))) hal_takers(const bool *takes, const hal_takers *around, int size, int threads,
                                        const unsigned char *left) {
     for (int i = 0; i < threads; i++) absent[i] = !takes[i];
     if (around) leave(around->absent, threads);
@@ -170,7 +170,7 @@ struct hal_takers {
     for (int row = 0; row < threads; row += size)
       for (int x = span.first; x < span.last; x++) has_gaps |= absent[row + x];
   }
-  void leave(const unsigned char *left, int threads) {
+  __attribute__((noinline, optimize("O1"))) void leave(const unsigned char *left, int threads) {
     for (int i = 0; i < threads; i++) absent[i] |= left[i];
   }
   // The lanes that come, some threads having returned since.
@@ -213,9 +213,9 @@ template <class T> struct hal_shuffle {
     return hal_warp<hal_shuffle<T>>(thread, place, called, hal_lanes(mask), {value, from});                    \
   }                                                                                                            \
   template <class T, class B>                                                                                  \
-  static HAL_INLINE void hal_step_##name(T (&values)[hal_threads_at_most], const B &by, int width, int threads, \
-                                         const hal_mask *warps) {                                              \
-    hal_step_shuffle<hal_from_##name>(values, by, width, threads, warps);                                      \
+  static HAL_INLINE void hal_step_##name(T (&values)[hal_threads_at_most], const T (&from)[hal_threads_at_most], \
+                                         const B &by, int width, int threads, const hal_mask *warps) {         \
+    hal_step_shuffle<hal_from_##name>(values, from, by, width, threads, warps);                                      \
   }
 HAL_SHUFFLE(shfl, int, first | (by & (width - 1)))
 HAL_SHUFFLE(shfl_up, unsigned int, by <= (unsigned int)(lane - first) ? lane - (int)by : lane)
@@ -253,15 +253,16 @@ static HAL_INLINE hal_vote::out hal_ballot(const hal_thread_of<tell> &thread, co
 
 #define HAL_STEP(name, ...)                                                                                       \
   template <class T>                                                                                              \
-  static HAL_INLINE void hal_step_##name(T (&values)[hal_threads_at_most], int threads, const hal_mask *warps) { \
+  static HAL_INLINE void hal_step_##name(T (&values)[hal_threads_at_most], const T (&)[hal_threads_at_most], int threads, \
+                                         const hal_mask *warps) {                                                 \
     for (int first = 0; first < threads; first += warpSize) {                                                     \
       const hal_mask lanes = hal_lanes_at(warps, first, threads);                                                 \
       if (!lanes) continue;                                                                                       \
       hal_mask yes = 0;                                                                                           \
-      for (int lane = 0; lane < warpSize; lane++) yes |= (hal_mask)(values[first + lane] != 0) << lane;           \
+      HAL_NOT_UNROLLED for (int lane = 0; lane < warpSize; lane++) yes |= (hal_mask)(values[first + lane] != 0) << lane;           \
       yes &= lanes;                                                                                               \
       const T result = __VA_ARGS__;                                                                               \
-      for (int lane = 0; lane < warpSize; lane++) values[first + lane] = result;                                  \
+      HAL_NOT_UNROLLED for (int lane = 0; lane < warpSize; lane++) values[first + lane] = result;                                  \
     }                                                                                                             \
   }
 HAL_STEP(ballot, yes)
@@ -309,7 +310,8 @@ static HAL_INLINE hal_mask hal_match_any(const hal_thread_of<tell> &thread, cons
   return hal_warp<hal_match<T>>(thread, place, name, hal_lanes(mask), value);
 }
 template <class T>
-static inline void hal_step_match_any(hal_mask (&values)[hal_threads_at_most], const T &by, int threads, const hal_mask *warps) {
+static inline void hal_step_match_any(hal_mask (&values)[hal_threads_at_most], const hal_mask (&)[hal_threads_at_most],
+                                      const T &by, int threads, const hal_mask *warps) {
   for (int first = 0; first < threads; first += warpSize) {
     const hal_mask lanes = hal_lanes_at(warps, first, threads);
     if (!lanes) continue;
@@ -361,15 +363,16 @@ static HAL_INLINE hal_mask hal_match_all(const hal_thread_of<tell> &thread, cons
     return hal_warp<hal_reduce_##name<T>>(thread, place, called, hal_lanes(mask), value);                         \
   }                                                                                                               \
   template <class T>                                                                                              \
-  static inline void hal_step_reduce_##name(T (&values)[hal_threads_at_most], int threads, const hal_mask *warps) { \
+  static inline void hal_step_reduce_##name(T (&values)[hal_threads_at_most], const T (&from)[hal_threads_at_most], \
+                                             int threads, const hal_mask *warps) {                                \
     for (int first = 0; first < threads; first += warpSize) {                                                     \
       const hal_mask lanes = hal_lanes_at(warps, first, threads);                                                 \
       if (!lanes) continue;                                                                                       \
       void *steps[warpSize];                                                                                      \
       hal_step<hal_reduce_##name<T>> given[warpSize];                                                             \
-      for (int lane = 0; lane < warpSize; lane++) given[lane].in = values[first + lane], steps[lane] = given + lane; \
+      HAL_NOT_UNROLLED for (int lane = 0; lane < warpSize; lane++) given[lane].in = from[first + lane], steps[lane] = given + lane; \
       const T result = hal_reduce_##name<T>::of(lanes, 0, steps);                                                 \
-      for (int lane = 0; lane < warpSize; lane++) values[first + lane] = result;                                  \
+      HAL_NOT_UNROLLED for (int lane = 0; lane < warpSize; lane++) values[first + lane] = result;                                  \
     }                                                                                                             \
   }
 HAL_REDUCE(add, a + b)
