@@ -431,3 +431,65 @@ __global__ void forces(const float4 *bodies, float4 *result, int n) {
   result[i] = make_float4(sum.x, sum.y, sum.z, 0.f);
 }
 """
+WARP_SCAN = """
+__global__ void scan(const int *x, int *out, int n) {
+  __shared__ int sums[32];
+  const int i = blockIdx.x * blockDim.x + threadIdx.x;
+  const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
+  int v = i < n ? x[i] : 0;
+#pragma unroll
+  for (int d = 1; d < 32; d <<= 1) {
+    int o = __shfl_up_sync(0xffffffff, v, d);
+    if (lane >= d) v += o;
+  }
+  if (lane == 31) sums[warp] = v;
+  __syncthreads();
+  if (warp == 0) {
+    int s = lane < blockDim.x / 32 ? sums[lane] : 0;
+    for (int d = 1; d < 32; d <<= 1) {
+      int o = __shfl_up_sync(0xffffffff, s, d);
+      if (lane >= d) s += o;
+    }
+    sums[lane] = s;
+  }
+  __syncthreads();
+  if (i < n) out[i] = v + (warp > 0 ? sums[warp - 1] : 0);
+}
+"""
+WARP_SOFTMAX = """
+#define FULL_MASK 0xffffffff
+template <typename T> __device__ T warp_sum(T v) {
+  for (int offset = 16; offset > 0; offset /= 2) v += __shfl_xor_sync(FULL_MASK, v, offset);
+  return v;
+}
+__device__ float warp_max(float v) {
+  for (int offset = 16; offset > 0; offset /= 2)
+    v = fmaxf(v, __shfl_xor_sync(FULL_MASK, v, offset));
+  return v;
+}
+__global__ void softmax(const float *x, float *out, int n) {
+  static __shared__ float parts[32];
+  const float *row = x + blockIdx.x * n;
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  float most = -INFINITY;
+  for (int i = threadIdx.x; i < n; i += blockDim.x) most = fmaxf(most, row[i]);
+  most = warp_max(most);
+  if (lane == 0) parts[warp] = most;
+  __syncthreads();
+  most = warp_max(lane < blockDim.x / 32 ? parts[lane] : -INFINITY);
+  __syncthreads();
+  float sum = 0;
+  for (int i = threadIdx.x; i < n; i += blockDim.x) sum += __expf(row[i] - most);
+  sum = warp_sum(sum);
+  if (lane == 0) parts[warp] = sum;
+  __syncthreads();
+  if (warp == 0) {
+    sum = lane < blockDim.x / 32 ? parts[lane] : 0;
+    sum = warp_sum(sum);
+    if (lane == 0) parts[0] = sum;
+  }
+  __syncthreads();
+  for (int i = threadIdx.x; i < n; i += blockDim.x)
+    out[blockIdx.x * n + i] = __expf(row[i] - most) / parts[0];
+}
+"""

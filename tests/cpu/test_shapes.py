@@ -190,6 +190,22 @@ def test_alignment_along_diagonals(run, rng):
     assert (found.reshape(size + 1, -1)[:, 1:] == expected[:, 1:]).all()
 
 
+def test_scan_by_warps(run, rng):
+    x = rng.integers(-50, 50, 1000, "i4")
+    launch = ("scan", 4, 256, (0, 1, np.int32(x.size)))
+    _, found = run(shapes.WARP_SCAN, [launch], x, np.zeros_like(x))
+    expected = [np.cumsum(x[first : first + 256]) for first in range(0, x.size, 256)]
+    assert (found == np.concatenate(expected)).all()
+
+
+def test_softmax_by_warps(run, rng):
+    x = rng.normal(0, 30, (5, 333)).astype("f4")
+    launch = ("softmax", 5, 96, (0, 1, np.int32(333)))
+    _, found = run(shapes.WARP_SOFTMAX, [launch], x, np.zeros_like(x))
+    powers = np.exp(x.astype("f8") - x.max(1, keepdims=True))
+    np.testing.assert_allclose(found, powers / powers.sum(1, keepdims=True), rtol=1e-5, atol=1e-30)
+
+
 def test_compaction_by_votes(run, rng):
     x = rng.integers(0, 1000, 1000, "i4")
     launch = ("keep", 8, 128, (0, 1, 2, np.int32(x.size)))
