@@ -8,6 +8,7 @@ scope, that returns at its end, and whose other words mean the same in the kerne
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
@@ -354,7 +355,8 @@ class _Call:
         mine = {*function.body.declared, *(each.name for each in function.parameters)}
         self._names |= {name: f"{self._prefix}_{name}" for name in mine - self._names.keys()}
         free = {word for each in function.parameters for word in each.type}
-        free |= {each.text for each in function.body.tokens if each.kind == "word"}
+        texts = function.body.texts
+        free |= {each for before, each in itertools.pairwise(texts) if before not in {".", "->"}}
         if (
             not (free - self._names.keys()).isdisjoint({*taken, *function.later})
             or not function.later.isdisjoint(self._names)
