@@ -3,6 +3,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include "sim.h"
 
@@ -55,12 +57,23 @@ static int injected(const char *name) {
   return code;
 }
 
+/* Threads stop between two calls, as on a busy machine: most before one call in five, the first one, for which all wait,
+ * before one in a hundred. */
+static void pause_sometimes(void) {
+  static __thread uint64_t calls;
+  if (!sim.pause_us) return;
+  const pid_t thread = (pid_t)syscall(SYS_gettid);
+  const uint64_t chance = sim_hash((uint64_t)thread, ++calls, 6);
+  if (chance % (thread == getpid() ? 100 : 5) == 0) usleep((unsigned)(chance / 100 % sim.pause_us));
+}
+
 int sim_enter(struct sim_site *site, int device, unsigned needs) {
   if (sim_in_host_function && !(needs & SIM_ALLOWED_IN_HOST)) {
     if (sim.strict) sim_abort(NULL, "%s is called inside a host function", site->name);
     return SIM_NOT_PERMITTED;
   }
   if (sim.forked) return SIM_NOT_INITIALIZED;
+  pause_sometimes();
   sim_lock();
   if (!environment_read) read_environment();
   if (!site->listed) {

@@ -40,6 +40,7 @@ SETTINGS: Final = {
     "launch_limit": "GPUSIM_LAUNCH_LIMIT",
     "memory": "GPUSIM_MEMORY",
     "jitter_us": "GPUSIM_JITTER_US",
+    "pause_us": "GPUSIM_PAUSE_US",
     "tick_ms": "GPUSIM_TICK_MS",
     "stuck_s": "GPUSIM_STUCK_S",
     "no_peers": "GPUSIM_NO_PEERS",

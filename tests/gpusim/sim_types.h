@@ -316,7 +316,7 @@ struct sim_state {
   bool initialized, forked;
   bool stepped, strict, stepping, abort_on_blocked;
   uint64_t seed;
-  unsigned launch_limit, tick_ms, jitter_us, long_ms, stuck_s;
+  unsigned launch_limit, tick_ms, jitter_us, pause_us, long_ms, stuck_s;
   unsigned ordinals[16];
   unsigned long calls, steps, blocked;
 };

@@ -48,6 +48,7 @@ static void configure(void) {
   sim.abort_on_blocked = sim_setting("GPUSIM_ABORT_ON_BLOCKED", 0) != 0;
   sim.tick_ms = (unsigned)sim_setting("GPUSIM_TICK_MS", 2);
   sim.jitter_us = (unsigned)sim_setting("GPUSIM_JITTER_US", 0);
+  sim.pause_us = (unsigned)sim_setting("GPUSIM_PAUSE_US", 0);
   sim.long_ms = (unsigned)sim_setting("GPUSIM_LONG_MS", 20);
   sim.stuck_s = (unsigned)sim_setting("GPUSIM_STUCK_S", 30);
   long devices = sim_setting("GPUSIM_DEVICES", 2);

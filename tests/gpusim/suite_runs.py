@@ -35,7 +35,18 @@ import gpusim
 
 from hal_conformance import child
 
-__all__ = ["Outcome", "Run", "Runs", "check", "environment", "perform", "plan", "programs", "seeds"]
+__all__ = [
+    "Outcome",
+    "Run",
+    "Runs",
+    "check",
+    "environment",
+    "perform",
+    "plan",
+    "programs",
+    "seeds",
+    "worth",
+]
 
 HERE: Final = Path(__file__).resolve().parent
 SUITE: Final = Path(child.__file__).parent / "suite"
@@ -202,14 +213,16 @@ def perform(
     arguments: Sequence[str] = (),
     started: set[int] | None = None,
     seconds: float | None = SECONDS,
+    **settings: object,
 ) -> Outcome:
     """Run the suite to its end, or for so long; then the stacks of its threads are in the output.
 
     `arguments` are tests by their ids, and more options of pytest's. While it
     runs, `started` holds the id of the process, which leads a group of its own.
+    `settings` are more of those of `gpusim.environment`.
     """
     # Tests of several devices take two, or one that is opened several times.
-    settings: dict[str, object] = {"devices": 1 if run.mode == "stream" else 2}
+    settings["devices"] = 1 if run.mode == "stream" else 2
     if run.seed is not None:
         settings |= {"mode": "stepped", "seed": run.seed}
     found = environment(run.backend, **settings)
@@ -275,13 +288,11 @@ def check(run: Run, outcome: Outcome) -> None:
         told = (
             f"status {outcome.status}, {report.get('verdict')}, {report.get('problems')}, {counts}"
         )
-        message = (
-            f"{run.backend}: {run}: {told}\n{_worth(outcome.output)}\nTo repeat: {run.command}"
-        )
+        message = f"{run.backend}: {run}: {told}\n{worth(outcome.output)}\nTo repeat: {run.command}"
         raise AssertionError(message)
 
 
-def _worth(output: str) -> str:
+def worth(output: str) -> str:
     """Return what a run said, its threads last and without the dots of tests that passed.
 
     Who reads it may see no more than its beginning and its end.

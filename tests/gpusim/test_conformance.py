@@ -36,3 +36,14 @@ def test_the_suite_on_gpusim(runs, run):
     if missing := lacking(run):
         pytest.skip(f"not installed: {', '.join(missing)}")
     suite_runs.check(run, runs.outcome(run))
+
+
+@pytest.mark.timeout(2 * suite_runs.SECONDS)
+@pytest.mark.parametrize("backend", BINDINGS)
+def test_the_memory_area_while_threads_stop_q6(backend):
+    """Other threads free, trim and close meanwhile, at other moments in each run."""
+    run = suite_runs.Run(backend, "stream")
+    if missing := lacking(run):
+        pytest.skip(f"not installed: {', '.join(missing)}")
+    outcome = suite_runs.perform(run, ["memory"], pause_us=4000)
+    assert outcome.status == 0, suite_runs.worth(outcome.output)
