@@ -172,6 +172,7 @@ KEPT = {
     "a loop of some": "for (int i = 0; i < t / 32; i++) p[t] = __any_sync(~0u, t);",
     "a barrier of a warp": "if (t < 32) { __syncthreads(); p[t] = __any_sync(~0u, t); }",
     "two ways": "if (t % 2) p[t] = __any_sync(~0u, t); else p[t] = __any_sync(~0u, n);",
+    "two in turn": "if (t > 40) { p[t] = __any_sync(~0u, t); return; } p[t] = __any_sync(~0u, n);",
     "a loop that some leave": "for (int i = 0; i < n; i++)"
     " { if (t < 32) { p[t] = __any_sync(~0u, t); if (n == 3) break; } }",
     "what some change": "int k = n; while (k > 0) { k--; __syncthreads();"

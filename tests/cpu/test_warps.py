@@ -24,6 +24,9 @@ __global__ void HAL_BLOCK(64) names_those_elsewhere(int *x) {
 __global__ void HAL_BLOCK(32) disagree(int *x) {
   x[0] = __reduce_add_sync(threadIdx.x < 31 ? 0xffffffff : 0xc0000000, 1);
 }
+__global__ void HAL_BLOCK(32) differ(int *x) {
+  x[0] = threadIdx.x < 20 ? __shfl_up_sync(~0u, x[1], 1) : __shfl_xor_sync(~0u, x[1], 1);
+}
 """
 FAULTS = {
     "leaves_out_itself": r"k.cu:3: __shfl_sync\(\): its mask 0x0000ffff leaves out lane 16, which",
@@ -31,6 +34,8 @@ FAULTS = {
     r"0xfff00000, which do not come: they wait at a __syncthreads\(\)",
     "names_those_elsewhere": r"k.cu:11: __syncwarp\(\): its mask 0x00000300 names the lanes "
     r"0x00000200, which do not come: they wait at __any_sync\(\) in line 13 of k.cu",
+    "differ": r"k.cu:19: __shfl_up_sync\(\): its mask 0xffffffff names the lanes "
+    r"0xfff00000, which do not come: they wait at __shfl_xor_sync\(\) in line 19 of k.cu",
     "disagree": r"k.cu:16: __reduce_add_sync\(\): its mask 0xffffffff names the lanes 0x80000000",
 }
 

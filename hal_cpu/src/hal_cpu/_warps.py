@@ -125,9 +125,12 @@ def conditions(kernel: Words, source: str) -> Iterator[Edit]:
         last, end = kernel.end(close + 1), kernel.end(index)
         words = texts[close:last]
         meeting = [words[place + 2] for place, word in enumerate(words) if word == BARRIER[0]]
+        behind = texts[end:]
+        after = behind[behind.index(BARRIER[0]) + 2] if BARRIER[0] in behind else ""
         if (
             meeting
             and ")" not in meeting  # not a barrier: all threads must come to that
+            and after not in meeting  # else the other threads of a warp may meet these there
             and BARRIER[0] not in texts[last:end]
             and texts[close + 1] == "{"
             and texts[index + 2] not in kernel.types

@@ -33,7 +33,7 @@ static struct fiber *lane_of(const struct thread_state *state, const struct fibe
 }
 
 static int is_same(const struct hal_meeting *one, const struct hal_meeting *other) {
-  if (!other || one->together != other->together || one->open != other->open) return 0;
+  if (!other || one->together != other->together || one->open != other->open || strcmp(one->name, other->name)) return 0;
   return one->open ? one->place == other->place : one->lanes == other->lanes;
 }
 
