@@ -69,7 +69,8 @@ __global__ void {name}(int *p, int n) {{
             inner = f"for (int k{name} = 0; k{name} < n % 3; k{name}++) {{ {body} }}"
             body = pick([body, inner, f"{body} if (n % 2) {{ {self.of_kind('lanes')} }}"])
             self.variables = kept
-            return f"if ({which}) {{ {body} }} {pick(['', f'else {a} ^= t;'])}"
+            # Behind a barrier the others meet nobody who is in there still.
+            return f"if ({which}) {{ {body} }} {pick(['', f'else {a} ^= t;'])} __syncthreads();"
         if kind == "share":
             return f"__syncthreads(); s[t] = {a}; __syncthreads(); {b} += s[t] + t % 3;"
         if kind == "new":

@@ -218,6 +218,27 @@ __constant__ int given = 4;
   p[t] = s[t] + table[t % 3] * 2;
 }}
 """,
+    "constants inside": f"""
+{HEAD} {{
+  constexpr int R = 4, ALL = 2 * R;
+  static constexpr float BY = 0.5f;
+  constexpr int weights[3] = {{1, 5, 2}};
+  const int t = threadIdx.x;
+  __shared__ int s[ALL * 8];
+  int sums[R][2];
+  for (int i = 0; i < R; i++) sums[i][1] = p[t] * weights[i % 3];
+  s[t] = sums[1][1];
+  __syncthreads();
+  for (int i = 0; i < R; i++) sums[i][1] += s[(t + i) % ALL];
+  for (int j = 0; j < n; j++) {{
+    constexpr unsigned char K = 2;
+    int mine[K] = {{t, s[t]}};
+    __syncthreads();
+    s[t] = (int)(mine[1] * BY) + mine[0] % (K + 1);
+    __syncthreads();
+  }}
+  p[t] = sums[3][1] + s[t ^ 1];
+}}""",
     "steps of several counters": f"""
 {HEAD} {{
   {BEGIN}

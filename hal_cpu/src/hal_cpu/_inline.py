@@ -26,7 +26,7 @@ from hal_cpu._region_tokens import (
     Words,
     hides,
     merge,
-    without_static,
+    simplified,
 )
 
 _MOST: Final = 4000  # tokens of a kernel with what is put into it
@@ -99,7 +99,7 @@ def _function(body: Body, text: Text, outside: Outside) -> Function:
     parts = split_at_commas(body.head[first + 1 : last])
     template = split_at_commas(body.head[2 : begin - 1]) if begin else []
     named = {part[1].text for part in template if part[0].text in {"class", "typename"}}
-    words = Words(merge(without_static(body.tokens)), outside._replace(types=outside.types | named))
+    words = Words(merge(simplified(body.tokens)), outside._replace(types=outside.types | named))
     if (
         not body.is_global
         or texts[first - 1] in body.words

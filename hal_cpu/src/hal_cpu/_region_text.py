@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
 
 from hal.cpp_tokens import Token
 from hal_cpu._region_names import Names
 from hal_cpu._region_parts import Levels, Region, Variable
 from hal_cpu._region_tokens import PLAIN, Edit, RefusedError, without_comments
+
+_WORD: Final = re.compile(r"\w+")
 
 
 def axes_of(tokens: Sequence[Token]) -> int:
@@ -19,6 +23,11 @@ def axes_of(tokens: Sequence[Token]) -> int:
         if text == "threadIdx"
     }
     return 1 if asked <= {".x"} else 2 if asked <= {".x", ".y"} else 3
+
+
+def _storage(variable: Variable) -> str:
+    """Return the array of a kept variable."""
+    return f" {variable.type} hal_kept_{variable.name}[hal_threads_at_most]{variable.dimensions};"
 
 
 class Writer:
@@ -38,6 +47,7 @@ class Writer:
         self._copies: dict[str, str] = {}  # by what steps take, where that is a copy alone
         self._texts = names.texts
         self._counts_in_grid = names.counts_in_grid()
+        self._declared = names.declared
         self._is_changed = names.is_changed
         self._is_operand = names.is_operand
         self._source = source
@@ -70,11 +80,7 @@ class Writer:
         kept = self._kept(used)
         start = self._tokens[0].end
         self._name_types(kept)
-        storage = "".join(
-            f" {each.type} hal_kept_{name}[hal_threads_at_most]{each.dimensions};"
-            for name, each in kept.items()
-            if "auto" not in each.type
-        )
+        storage = "".join(_storage(each) for each in kept.values() if not self._is_late(each))
         returns = any("return" in words for words in used)
         copies = " ".join(f"hal_kept_{name}[hal_i] = {name};" for name in sorted(self._changed))
         copies = copies and f"for (int hal_i = 0; hal_i < hal_threads; hal_i++) {{ {copies} }}"
@@ -85,9 +91,11 @@ class Writer:
         declared = set(self._changed)
         for number, region in enumerate(regions):
             for variable in region.declared:
-                if "auto" in variable.type and variable.name in kept:
-                    place = self._tokens[region.first].start
-                    yield Edit(place, place, self._storage_of_auto(region, variable, kept, before))
+                if variable.name in kept and self._is_late(variable):
+                    place, text = self._tokens[region.first].start, _storage(variable)
+                    if "auto" in variable.type:
+                        text = self._storage_of_auto(region, variable, kept, before)
+                    yield Edit(place, place, text)
             end = self._tokens[region.last - 1].end
             if (copied := self._copied(region, kept)) in declared:
                 self._copies[self._texts[region.first + 1]] = copied
@@ -216,6 +224,11 @@ class Writer:
             edits.append(Edit(first, first, f"{region.limit.is_met()} || ("))
             edits.append(Edit(last, last, ")"))
         return edits, foot, behind
+
+    def _is_late(self, variable: Variable) -> bool:
+        """Return whether the array of a kept variable needs what stands before its region."""
+        sizes = _WORD.findall(variable.dimensions)
+        return "auto" in variable.type or not self._declared.isdisjoint(sizes)
 
     def _storage_of_auto(
         self,

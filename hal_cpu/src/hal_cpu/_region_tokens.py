@@ -55,6 +55,7 @@ VECTORS: Final = frozenset(
 """The dialect's own types of plain data."""
 PLAIN: Final = (TYPES | VECTORS) - {"auto"}
 """Types whose variables hold no pointer."""
+_AFTER_STATIC: Final = ("__shared__", "constexpr")
 GIVEN: Final = re.compile(r"hal_given(\d+)(?:_by|_if)?")
 """The names of what a step of warps takes from each thread, and gives it."""
 # What may hide an effect or a declaration that is not seen here.
@@ -119,14 +120,19 @@ def merge(tokens: Sequence[Token]) -> list[Token]:
     return merged
 
 
-def without_static(tokens: Sequence[Token]) -> list[Token]:
-    """Return tokens without the word `static` before `__shared__`, which adds nothing."""
-    behind = [*tokens[1:], None]
-    return [
-        token
-        for token, after in zip(tokens, behind, strict=True)
-        if token.text != "static" or after is None or after.text != "__shared__"
-    ]
+def simplified(tokens: Sequence[Token]) -> list[Token]:
+    """Return a declaration's tokens with fewer words.
+
+    `static` adds nothing before `__shared__` and `constexpr`, and who does not change a variable
+    need not know that it is `constexpr` and not `const`.
+    """
+    found: list[Token] = []
+    for token, after in zip(tokens, [*tokens[1:], None], strict=True):
+        if token.text == "constexpr" and not (found and found[-1].text == "if"):
+            found.append(token._replace(text="const"))
+        elif token.text != "static" or after is None or after.text not in _AFTER_STATIC:
+            found.append(token)
+    return found
 
 
 def hides(macros: Mapping[str, Sequence[Token] | None], text: str) -> bool:

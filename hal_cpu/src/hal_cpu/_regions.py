@@ -33,8 +33,8 @@ from hal_cpu._region_tokens import (
     Outside,
     RefusedError,
     merge,
+    simplified,
     without_comments,
-    without_static,
 )
 from hal_cpu._strides import IN_TURN, in_step_pays, strides_of
 from hal_cpu._warps import STEPS
@@ -80,7 +80,7 @@ def split(
     threads
         How many threads a block has at most.
     """
-    merged = merge(without_static(tokens))
+    merged = merge(simplified(tokens))
     differing: set[str] = set()
     while True:
         try:

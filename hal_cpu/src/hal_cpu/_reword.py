@@ -30,7 +30,7 @@ from hal_cpu._region_tokens import (
     RefusedError,
     Words,
     merge,
-    without_static,
+    simplified,
 )
 
 _CONDITION: Final = re.compile(r"#\s*(?:if|el|include)")
@@ -70,7 +70,7 @@ def reworded(
     steps
         Whether calls of functions of warps may become steps.
     """
-    tokens = without_static(tokens)
+    tokens = simplified(tokens)
     texts = {token.text for token in tokens}
     if not NOT_TAKEN.isdisjoint(texts) or any(map(_CONDITION.match, texts)):
         return []
