@@ -32,6 +32,9 @@ NAP_SECONDS: Final = 0.001
 To be told by that thread was rejected: every call would have to look for somebody who waits.
 """
 
+_CALL_SECONDS: Final = 0.1
+"""What a native call of another thread's on an idle stream has at least to end."""
+
 
 # Queues
 
@@ -156,8 +159,10 @@ def _destroy_streams(
 ) -> tuple[str, ...]:
     """Destroy idle streams, once no other thread is in a native call on them.
 
-    Returns a description of each such call at `deadline`; the context is lost then.
+    Such a call may be a thread's of our own, and ends soon: it has a moment behind `deadline`, too.
+    Returns a description of each that goes on; the context is lost then.
     """
+    deadline = max(deadline, sync.monotonic() + _CALL_SECONDS)
     with timelines.lock:
         for queue in queues:
             queue._dead = True  # no such call begins from here on
