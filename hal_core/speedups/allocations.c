@@ -329,8 +329,7 @@ static bool may_give(struct effect *effect, const struct issue *issue) {
   if (get(self->buffer, Extent__storage) != storage || lease == Py_None || !is_plain(self->books, is_async)) return false;
   PyObject *block = get(lease, BlockLease_block), *uses = get(storage, Transient_uses);
   if (get(block, Block_lease) != lease || !is_none(block, Block_view) || uses == Py_None) return false;
-  if (is_true(storage, Transient_lent) || !is_none(storage, Storage_parts)) return false;
-  if (PyTuple_GET_SIZE(get(storage, Transient_recordings))) return false;
+  if (is_true(storage, Transient_lent) || !is_none(storage, Storage_parts) || !is_none(storage, Transient_recordings)) return false;
   if (number(block, Block_index)) return false; /* of device memory */
   if (!is_async && !is_taken(block, lease)) return false;
   PyObject *source = get(storage, Storage_source);

@@ -179,7 +179,7 @@ int recycle_objects(void) {
       {NEW_Transient, Transient_is_async, Py_True},
       {NEW_Transient, Transient_lent, Py_False},
       {NEW_Transient, Transient_pool, Py_None},
-      {NEW_Transient, Transient_recordings, engine.empty},
+      {NEW_Transient, Transient_recordings, Py_None},
       {NEW_Transient, Transient_tried, Py_None},
       {NEW_Buffer, Extent__allocation, Py_None},
       {NEW_Buffer, Extent__denied, engine.zero},

@@ -87,7 +87,7 @@ def dealloca(
     if buffer._is_part:
         message = "dealloca takes the whole buffer that alloca returned, and this is a part of it"
         raise InvalidArgumentError(message)
-    if storage.recordings and any(each() is not None for each in storage.recordings):
+    if storage.recordings:
         raise InvalidArgumentError(
             "dealloca: a recording that uses the buffer directly may be executed again; drop the "
             "recording first, or record a slot or commands.alloca() in the buffer's place"

@@ -129,8 +129,8 @@ class Transient(Storage):
         self.pool = heap.books.pool_of(size, index)  # the pool of the heap to search for it
         # Whether the memory is the driver's stream-ordered pool's
         self.is_async = heap.driver.is_async and not index
-        # References to the recordings that use it directly
-        self.recordings: tuple[weakref.ref[Any], ...] = ()
+        # The recordings that use it directly; None before there are any
+        self.recordings: weakref.WeakSet[Any] | None = None
         # What had been freed, was idle and had ended when the driver's pool was asked last
         self.asked: tuple[object, int, object] | None = None
         # `StreamOrder._state` at the last failed search: what had been freed by then
@@ -155,8 +155,9 @@ class Transient(Storage):
     def record(self, recording: object) -> None:
         """Note a recording that uses it directly."""
         with self._heap.books.lock:
-            living = filter(_is_there, self.recordings)
-            self.recordings = (*living, weakref.ref(recording))
+            if self.recordings is None:
+                self.recordings = weakref.WeakSet()
+            self.recordings.add(recording)
 
     def lend(self) -> None:
         """Note that others use it, who are not noted; raises `ClosedError` as `note` does."""
