@@ -28,9 +28,6 @@ WARPS: Final = frozenset(
     )
 )
 """The functions of warps."""
-_STEPS: Final = frozenset(
-    f"hal_step{each.removeprefix('_').removesuffix('_sync')}" for each in WARPS
-)
 
 # A declaration in a header that few sources need, up to its name.
 _DECLARATION: Final = re.compile(
@@ -79,10 +76,15 @@ def includes(words: set[str], *, is_hidden: bool) -> Iterator[str]:
 
 
 @functools.cache
+def step_of(function: str) -> str:
+    """Return the name of the step that a function of warps may become."""
+    return f"hal_step{function.removeprefix('_').removesuffix('_sync')}"
+
+
 def declared(name: str) -> frozenset[str]:
     """Return the names that a header declares which few sources need."""
     if name == _WARP:
-        return WARPS | _STEPS | {"warpSize"}
+        return WARPS | {"warpSize", *map(step_of, WARPS)}
     return frozenset(
         form.format(word or other)
         for macro, word, other in _DECLARATION.findall(all_texts()[name])

@@ -25,6 +25,7 @@ from hal_cpu._region_tokens import (
     RefusedError,
     Words,
     hides,
+    last_number,
     merge,
     simplified,
 )
@@ -157,7 +158,7 @@ def inlined(
     """
     taken = kernel.declared | {*parameters}
     size = len(kernel.texts)
-    number = max([0, *(int(each[1]) for each in map(_NUMBERED.match, kernel.texts) if each)])
+    number = last_number(_NUMBERED, kernel.texts)
     statements, shared = set[int](), {*kernel.texts}
     for index, text in enumerate(kernel.texts):
         if text in known and text not in taken and kernel.texts[index - 1] not in _MEMBER:

@@ -135,6 +135,11 @@ def simplified(tokens: Sequence[Token]) -> list[Token]:
     return found
 
 
+def last_number(numbered: re.Pattern[str], texts: Sequence[str]) -> int:
+    """Return the highest number of names that are numbered so, or 0."""
+    return max([0, *(int(each[1]) for each in map(numbered.match, texts) if each)])
+
+
 def hides(macros: Mapping[str, Sequence[Token] | None], text: str) -> bool:
     """Return whether a word is a macro that is no plain number."""
     replaced = macros.get(text, ())

@@ -232,9 +232,7 @@ class _Splitter(Names):
             known = {"[", "(", ".", "->"} | ASSIGNMENTS
             if after not in known and head.text not in _CASTS:
                 raise RefusedError
-        if head.text == "else":
-            raise RefusedError
-        if self._is_left(first, last):
+        if head.text == "else" or self._is_left(first, last):
             raise RefusedError
         for index in range(first, last):
             if self.texts[index] == "return" and self.texts[index + 1] != ";":

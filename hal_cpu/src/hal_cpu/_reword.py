@@ -87,7 +87,7 @@ def reworded(
         ways.append(lambda: inlined(body, source, parameters, functions))
         if steps and not texts.isdisjoint(_warps.CALLS):
             ways.append(lambda: _warps.steps(body, source, outside.macros))
-        if steps and any(each.startswith("hal_step_") for each in texts):
+        if steps and not texts.isdisjoint(_warps.STEPS):
             ways.append(lambda: _warps.conditions(body, source))
     for way in ways:
         with dropped(RefusedError, LookupError):

@@ -15,8 +15,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from hal.cpp_tokens import Token
+from hal_cpu._headers import step_of
 from hal_cpu._inline import check_order, statement_of
-from hal_cpu._region_tokens import BARRIER, GIVEN, Edit, RefusedError, Words, without_comments
+from hal_cpu._region_tokens import (
+    BARRIER,
+    GIVEN,
+    Edit,
+    RefusedError,
+    Words,
+    last_number,
+    without_comments,
+)
 
 
 class _Kind(NamedTuple):
@@ -53,7 +62,7 @@ CALLS: Final = {
 }
 """The functions that become steps."""
 
-STEPS: Final = {f"hal_step{name.removeprefix('_').removesuffix('_sync')}": name for name in CALLS}
+STEPS: Final = {step_of(name): name for name in CALLS}
 """The functions by their steps."""
 
 _FULL: Final = re.compile(
@@ -76,7 +85,7 @@ def steps(
     macros
         What each macro stands for.
     """
-    number = _number(kernel.texts)
+    number = last_number(GIVEN, kernel.texts)
     statements = set[int]()
     for index, text in enumerate(kernel.texts):
         if text not in CALLS or kernel.texts[index - 1] in {".", "->", "::"}:
@@ -99,8 +108,9 @@ def steps(
             without_comments(source[kernel.tokens[a].start : kernel.tokens[b - 1].end])
             for a, b in parts[1:]
         ]
-        step = f"hal_step{text.removeprefix('_').removesuffix('_sync')}"
-        handed = ", ".join(filter(None, [step, kind.step])).format(name, *words, "warpSize")
+        handed = ", ".join(filter(None, [step_of(text), kind.step])).format(
+            name, *words, "warpSize"
+        )
         line = f"{BARRIER[0]}({handed})"
         start, end = kernel.tokens[index].start, kernel.tokens[close].end
         lines = "\n" * source.count("\n", start, end)
@@ -117,7 +127,7 @@ def steps(
 def conditions(kernel: Words, source: str) -> Iterator[Edit]:
     """Yield edits that make conditions of steps, but not of barriers, variables of each thread."""
     texts = kernel.texts
-    number = _number(texts)
+    number = last_number(GIVEN, texts)
     for index, text in enumerate(texts):
         if text != "if" or texts[index - 1] not in {"{", "}", ";"}:
             continue
@@ -151,11 +161,6 @@ def _condition(kernel: Words, source: str, index: int, name: str) -> Iterator[Ed
     yield Edit(first, behind, name + "\n" * source.count("\n", first, behind))
     if last < kernel.end(index):
         yield Edit(kernel.tokens[last].start, kernel.tokens[last].end, f"if (!{name})")
-
-
-def _number(texts: Sequence[str]) -> int:
-    """Return the highest number of what is given in a body."""
-    return max([0, *(int(each[1]) for each in map(GIVEN.fullmatch, texts) if each)])
 
 
 def _is_full(
