@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import os
 import re
 import subprocess
 from pathlib import Path
@@ -116,6 +117,30 @@ def test_the_plugin_runs_unchanged_on_a_cuda_driver(tmp_path, mode):
     device, *rest = done.stdout.splitlines()
     assert re.fullmatch(r"sm_90 32 GPU-[0-9a-f]{16}", device)
     assert rest == ["True", "True", "closed"]
+
+
+COMPILE = """
+    import sys
+    import hal
+    from hal_conformance import kernels
+    from hal_conformance.suite.kernels import test_functions
+    try:
+        from cuda.pathfinder import load_nvidia_dynamic_lib
+        load_nvidia_dynamic_lib("nvrtc")
+    except RuntimeError as error:
+        sys.exit(f"no NVRTC: {error}")
+    for source in (kernels.SOURCE, test_functions.SOURCE):
+        print(hal.compile(source, target="hip:sm_90").images[0].image[:4])
+"""
+
+
+def test_the_suites_kernels_compile_by_the_real_nvrtc_c5(tmp_path):
+    folder = str(translation_folder())
+    path = os.environ.get("LD_LIBRARY_PATH", "")
+    done = run_alone(tmp_path, COMPILE, ROCM_PATH=folder, LD_LIBRARY_PATH=path)
+    if done.stderr.startswith("no NVRTC"):
+        pytest.skip("NVRTC is not installed: pip install nvidia-cuda-nvrtc")
+    assert done.stdout.splitlines() == [r"b'\x7fELF'"] * 2, done.stderr
 
 
 ENTRIES = """

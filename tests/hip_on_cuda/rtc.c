@@ -141,6 +141,14 @@ static const char header[] =
     "  return __longlong_as_double(atomicExch((unsigned long long *)address,\n"
     "      (unsigned long long)__double_as_longlong(value)));\n"
     "}\n"
+    "#define WHOLE(name, type) \\\n"
+    "  static __device__ __forceinline__ double name(type x) { return name((double)x); }\n"
+    "#define OF_ONE(name) WHOLE(name, int) WHOLE(name, unsigned) WHOLE(name, long) \\\n"
+    "  WHOLE(name, unsigned long) WHOLE(name, long long) WHOLE(name, unsigned long long)\n"
+    "OF_ONE(cbrt) OF_ONE(ceil) OF_ONE(cos) OF_ONE(exp) OF_ONE(exp2) OF_ONE(floor) OF_ONE(log)\n"
+    "OF_ONE(log10) OF_ONE(log2) OF_ONE(sin) OF_ONE(sqrt) OF_ONE(tan) OF_ONE(tanh)\n"
+    "#undef OF_ONE\n"
+    "#undef WHOLE\n"
     "#line 1 \"%s\"\n%s";
 
 HIPRTC hiprtcCreateProgram(void **program, const char *source, const char *name, int count,
