@@ -2,9 +2,9 @@
  *
  * `begin` has a stream call `run`, or a thread that waits for the stream `help`. Either shows the others a header,
  * which says what the operation is, and behind it the data of a small operation: in memory that all of them map, if
- * they are of one host, else in one message to each, over a library of messages (MPI) whose functions are given by
- * address. So all have come, and agree, before data moves. The data of a large one follows in messages from buffer to
- * buffer (moves.c). Nobody writes to another rank's memory, so one that comes late, or dies, harms none. Once the
+ * they are of one host (sheets.c), else in one message to each, over a library of messages (MPI) whose functions are given
+ * by address. So all have come, and agree, before data moves. The data of a large one follows, in further steps or in
+ * messages from buffer to buffer (moves.c). Nobody writes to another rank's memory, so one that comes late, or dies, harms none. Once the
  * group has failed, `stop` has what is to come taken back.
  *
  * No call of the library waits for a rank: the library's own collectives would, and a stream that makes one hangs if a
@@ -72,20 +72,30 @@ static void take_back(struct meeting *self) {
     self->cancel(word(self->requests + (size_t)i * self->request), 0, 0, 0, 0, 0, 0);
 }
 
-/* Whether all show the operation. */
+static _Atomic uint64_t *shown_by(const struct meeting *self, int rank, size_t place) {
+  return (_Atomic uint64_t *)((char *)sheet_of(self, rank) + place);
+}
+
+void show(struct meeting *self, size_t place) {
+  /* Release: who sees the number sees the sheet behind it, and knows that this rank is done with the sheets before:
+   * their ranks may write to them again. */
+  atomic_store_explicit(shown_by(self, self->rank, place), self->step, memory_order_release);
+  self->shown = self->size > 1 ? place : 0;
+}
+
+/* Whether all show what is awaited. */
 static bool have_shown(const struct meeting *self) {
-  uint64_t number = atomic_load_explicit(&self->begun, memory_order_relaxed);
   for (int i = 1; i < self->size; i++)
-    if (atomic_load_explicit(&sheet_of(self, other(self, i))->number, memory_order_acquire) != number) return false;
+    if (atomic_load_explicit(shown_by(self, other(self, i), self->shown), memory_order_acquire) != self->step) return false;
   return true;
 }
 
 /* Whether the messages are there, WRONG if the library fails, or the meeting was stopped. */
 static enum stage are_there(struct meeting *self) {
   int is_done = 0;
-  if (self->is_shown) {
+  if (self->shown) {
     for (int look = 0; look < LOOKS && !(is_done = have_shown(self)); look++) relax();
-    self->is_shown = !is_done;
+    if (is_done) self->shown = 0;
   } else {
     uintptr_t count = (uintptr_t)self->posted;
     int status = self->test_all(count, word(self->requests), word(&is_done), word(self->statuses), 0, 0, 0);
@@ -98,7 +108,7 @@ static enum stage are_there(struct meeting *self) {
   return WRONG;
 }
 
-static bool is_on_the_way(const struct meeting *self) { return self->posted || self->is_shown; }
+static bool is_on_the_way(const struct meeting *self) { return self->posted || self->shown; }
 
 /* Wait for the messages; false if that went wrong. `naps` after a while. */
 static bool complete(struct meeting *self, bool naps) {
@@ -121,10 +131,10 @@ static int64_t now_ns(void) {
 /* Whether others have told something that Python has not taken: a rank that comes late must hear first that the group
  * is broken. Each call has the library take one message or so, and what a rank tells comes behind its header. These
  * calls are a third of a small operation, so those that follow each other closely share one look. */
-static bool is_told(struct meeting *self, bool is_small) {
+static bool is_told(struct meeting *self, const struct plan *plan) {
   int64_t now = now_ns();
   if (atomic_load(&self->listens)) return true;
-  if (is_small && now - self->heard < HEARD_NS) return false;
+  if (plan->piece <= self->most && now - self->heard < HEARD_NS) return false;
   int is_there = 0;
   for (int i = 0; !is_there && i <= self->size; i++) {
     int status = self->probe(self->any, self->told_tag, self->comm, word(&is_there), word(self->statuses), 0, 0);
@@ -136,8 +146,8 @@ static bool is_told(struct meeting *self, bool is_small) {
 }
 
 /* Wait until Python has taken what the others have told, if they have; false if the group is broken. */
-static bool listen(struct meeting *self, bool is_small) {
-  while (!atomic_load(&self->stopped) && is_told(self, is_small)) {
+static bool listen(struct meeting *self, const struct plan *plan) {
+  while (!atomic_load(&self->stopped) && is_told(self, plan)) {
     if (atomic_load(&self->status)) return false;
     nap();
   }
@@ -148,10 +158,7 @@ static bool listen(struct meeting *self, bool is_small) {
 static bool begin_exchange(struct meeting *self, const char *header) {
   memcpy(header_of(self, self->rank), header, HEADER);
   if (self->length) {
-    /* Release: who sees the number sees the sheet behind it, and knows that this rank is done with the sheets before:
-     * their ranks may write to them again. */
-    atomic_store_explicit(&sheet_of(self, self->rank)->number, atomic_load(&self->begun), memory_order_release);
-    self->is_shown = self->size > 1;
+    show(self, offsetof(struct sheet, number));
     return true;
   }
   for (int i = 1; i < self->size; i++)
@@ -195,8 +202,10 @@ static bool start(struct meeting *self, struct run *run) {
   write_header(plan, atomic_load(&self->begun) + 1, header);
   memcpy(self->records[atomic_load(&self->begun) % RECORDS], header, HEADER);
   atomic_fetch_add(&self->begun, 1);
+  self->step++;
   memset(self->bytes, 0, (size_t)self->size * sizeof *self->bytes);
-  if (run->is_small) pack(self, run);
+  if (run->by_sheets) fill_sheet(self, run);
+  else if (run->is_small) pack(self, run);
   return begin_exchange(self, header);
 }
 
@@ -205,8 +214,13 @@ static bool go_on(struct meeting *self, struct run *run) {
   if (!run->has_agreed) {
     if (!agree(self)) return false;
     run->has_agreed = true;
-    if (run->is_small) run->stage = OVER;
-    if (run->is_small) return use(self, run);
+  }
+  if (run->by_sheets) return use_sheets(self, run);
+  if (run->is_small) {
+    run->stage = OVER;
+    return use(self, run);
+  }
+  if (!run->turn) {
     atomic_store(&self->moves, true); /* before it looks: `stop` and `end` do both the other way round */
     if (atomic_load(&self->stopped)) {
       atomic_store(&self->moves, false);
@@ -223,7 +237,7 @@ static bool run(struct meeting *self, struct run *run) {
   if (run->stage == FRESH && !start(self, run)) return false;
   while (run->stage == SENT) {
     if (is_on_the_way(self) && !complete(self, !run->has_agreed)) return false;
-    if (!run->has_agreed && self->size > 1 && !listen(self, run->is_small)) return false;
+    if (!run->has_agreed && self->size > 1 && !listen(self, run->plan)) return false;
     if (!go_on(self, run)) return false;
   }
   return run->stage == OVER;
@@ -239,7 +253,7 @@ static enum stage help(struct meeting *self, struct run *run) {
     if (stage == WRONG) return WRONG;
     if (stage == SENT && ++turn == EAGER_TURNS) return SENT;
     if (stage == SENT) continue;
-    if (!run->has_agreed && (atomic_load(&self->stopped) || (self->size > 1 && is_told(self, run->is_small)))) return SENT;
+    if (!run->has_agreed && (atomic_load(&self->stopped) || (self->size > 1 && is_told(self, run->plan)))) return SENT;
     if (!go_on(self, run)) return WRONG;
     turn = 0;
   }
@@ -263,12 +277,16 @@ static int run_on_stream(void *argument, int helps) {
   return 1;
 }
 
+static struct run new_run(struct meeting *self, const struct plan *plan, char *source, char *target) {
+  bool by_sheets = self->length && goes_by_sheets(self, plan), is_small = !self->length && plan->piece <= self->most;
+  return (struct run){.meeting = self, .plan = plan, .source = source, .target = target, .by_sheets = by_sheets, .is_small = is_small};
+}
+
 /* Put an operation on a stream: the function of a `GroupCall`. */
 static int begin(struct meeting *self, const struct plan *plan, char *source, char *target, void *stream) {
   struct run *made = malloc(sizeof *made);
   if (!made) return -1;
-  *made = (struct run){.meeting = self, .plan = plan, .source = source, .target = target};
-  made->is_small = plan->piece <= self->most;
+  *made = new_run(self, plan, source, target);
   int status = self->call(stream, run_on_stream, made);
   if (status) free(made);
   return status;
@@ -320,9 +338,9 @@ static PyObject *meeting_new(PyTypeObject *type, PyObject *args, PyObject *keywo
   }
   size_t ranks = (size_t)size, most = ALL_DATA / ranks, room = ALL_ROOM / ranks;
   self->most = (most < MOST_DATA ? most : MOST_DATA) / LINE * LINE;
-  if (self->length) self->most = (self->length / 2 - sizeof(struct sheet)) / ranks;
+  if (self->length) self->most = self->length / 2 - sizeof(struct sheet);
   self->room = (room < LEAST_ROOM ? LEAST_ROOM : room < MOST_ROOM ? room : MOST_ROOM) / LINE * LINE;
-  self->sent = calloc(ranks, HEADER + self->most);
+  self->sent = calloc(ranks, HEADER + (self->length ? 0 : self->most));
   self->taken = calloc(ranks, self->room);
   self->requests = calloc(2 * ranks, self->request);
   self->statuses = calloc(2 * ranks, STATUS);
@@ -373,8 +391,7 @@ static PyObject *meeting_run(PyObject *object, PyObject *args) {
   unsigned long long plan, source, target;
   if (!PyArg_ParseTuple(args, "KKK", &plan, &source, &target)) return NULL;
   const struct plan *known = (struct plan *)(uintptr_t)plan;
-  struct run given = {.plan = known, .source = (char *)(uintptr_t)source, .target = (char *)(uintptr_t)target};
-  given.is_small = known->piece <= self->most;
+  struct run given = new_run(self, known, (char *)(uintptr_t)source, (char *)(uintptr_t)target);
   bool is_done;
   Py_BEGIN_ALLOW_THREADS
   is_done = run(self, &given);

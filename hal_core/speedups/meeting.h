@@ -23,11 +23,12 @@ enum action { NOTHING, FOLD, PLACE, TAKE };
  * or the greatest float; as integers of 8 or 16 bits, whose sum wraps around. */
 enum way { PLAIN, AVERAGE, LEAST, GREATEST, WRAPPED };
 
-/* What one rank shows the others of an operation in memory that all share: a region has two, which take turns. A rank
- * writes to one again when all have shown it the next operation, and have read this one. */
+/* What one rank shows the others of a step of an operation in memory that all share: a region has two, which take turns.
+ * A rank writes to one again when all have shown it the next step, and have read this one. */
 struct sheet {
-  char header[HEADER];
-  _Atomic uint64_t number; /* of the operation; written last */
+  char header[HEADER];     /* of the operation, in its first step */
+  _Atomic uint64_t number; /* of the step; written last */
+  _Atomic uint64_t folded; /* the same, once this rank's part of the data holds that part of the result */
   _Alignas(LINE) char data[];
 };
 
@@ -51,10 +52,11 @@ struct meeting {
   uintptr_t any, told_tag;              /* of what ranks tell each other, as that the group is broken */
   size_t request; /* bytes of a request */
   int rank, size;
-  size_t most, room;     /* bytes of data behind a header, and of what may be received from a rank */
+  size_t most, room;     /* bytes of a piece behind a header, or of data in a sheet; and of what a rank sends at once */
   size_t offset, length; /* of each rank's region in its file: bytes before it, and its own; 0 if they share none */
   char **regions;
-  bool is_shown;         /* an operation to the others, which have not all shown it */
+  uint64_t step;         /* that this rank has come to */
+  size_t shown;          /* where a sheet has the number that not all ranks have written yet; 0: none is awaited */
   size_t *bytes;         /* of data behind the header to each rank */
   int posted, receiving; /* requests, and those of them in front that receive */
   char *sent, *taken, *requests, *statuses;
@@ -77,19 +79,21 @@ struct run {
   struct meeting *meeting;
   const struct plan *plan;
   char *source, *target;
-  bool is_small; /* its data is behind the headers */
+  bool by_sheets; /* its data goes through memory that all share */
+  bool is_small;  /* else it is behind the headers */
   enum stage stage;
   bool has_agreed; /* the headers are exchanged */
+  bool is_folded;  /* this rank's part of what a step shows */
   int turn;        /* of large data, how often messages have been posted */
-  size_t begin;    /* and the bytes of a piece that are reduced */
+  size_t begin;    /* bytes of a piece that are done */
 };
 
 static inline char *message_to(const struct meeting *self, int rank) { return self->sent + (size_t)rank * (HEADER + self->most); }
 static inline char *message_from(const struct meeting *self, int rank) { return self->taken + (size_t)rank * self->room; }
 
-/* Of the operation that has begun last. */
+/* Of the last step. */
 static inline struct sheet *sheet_of(const struct meeting *self, int rank) {
-  return (struct sheet *)(self->regions[rank] + atomic_load_explicit(&self->begun, memory_order_relaxed) % 2 * (self->length / 2));
+  return (struct sheet *)(self->regions[rank] + self->step % 2 * (self->length / 2));
 }
 
 /* The header of a rank, with its data behind it. */
@@ -109,7 +113,37 @@ bool note(struct meeting *self, int status);
 bool send_message(struct meeting *self, const char *message, size_t length, int rank);
 bool receive_message(struct meeting *self, char *message, size_t length, int rank);
 
-/* ---- moves.c: the data ---- */
+/* Show the others that this rank's sheet holds what its number at this place stands for, and await the same of them. */
+void show(struct meeting *self, size_t place);
+
+/* Whether a rank gets a part of an operation's result. */
+static inline bool gets(const struct plan *plan, int rank) {
+  return plan->action != FOLD || plan->root < 0 || plan->root == rank;
+}
+
+/* The most bytes of a part, of `parts` that make up some bytes and each have a rank of its own. */
+static inline size_t part_of(size_t bytes, size_t parts) { return ((bytes + parts - 1) / parts + LINE - 1) / LINE * LINE; }
+
+/* How many of some bytes a part has from a place on. */
+static inline size_t length_of(size_t bytes, size_t begin, size_t part) {
+  size_t left = begin < bytes ? bytes - begin : 0;
+  return left < part ? left : part;
+}
+
+/* ---- sheets.c: data in memory that all ranks share ---- */
+
+/* Whether an operation's data goes through sheets. */
+bool goes_by_sheets(const struct meeting *self, const struct plan *plan);
+
+/* Write what a step shows to this rank's sheet; use what all show, and go on to the next step, or end the operation. */
+void fill_sheet(const struct meeting *self, const struct run *run);
+bool use_sheets(struct meeting *self, struct run *run);
+
+/* ---- moves.c: data in messages ---- */
+
+/* Reduce what another rank gives, of some bytes, into a target; divide the sum of all, if an average is asked for. */
+bool reduce(struct meeting *self, const struct plan *plan, const char *data, char *target, size_t length);
+void divide(const struct meeting *self, const struct plan *plan, char *target, size_t length);
 
 /* Write the data of a small operation into the messages, and make its result of what they have brought. */
 void pack(const struct meeting *self, const struct run *run);

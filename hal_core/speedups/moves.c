@@ -1,4 +1,4 @@
-/* The data of operations of several processes: behind the headers, or in messages from buffer to buffer (meeting.c). */
+/* The data of operations of several processes in messages: behind the headers, or from buffer to buffer (meeting.c). */
 #include "meeting.h"
 
 #include <string.h>
@@ -15,10 +15,9 @@ typedef uint16_t any_short ANYWHERE;
     ((type *)target)[i] = (type)(result);                             \
   }
 
-/* Reduce what another rank has sent, of some bytes, into a target: as numpy does it, where libraries do not. Of two
- * floats MPI's functions drop a NaN or keep it, as the ranks come, and Open MPI's sums of small integers stay at their
- * bounds. */
-static bool reduce(struct meeting *self, const struct plan *plan, const char *data, char *target, size_t length) {
+/* As numpy does it, where libraries do not. Of two floats MPI's functions drop a NaN or keep it, as the ranks come, and Open
+ * MPI's sums of small integers stay at their bounds. */
+bool reduce(struct meeting *self, const struct plan *plan, const char *data, char *target, size_t length) {
   bool is_short = plan->item == sizeof(float) || plan->item == sizeof(uint8_t);
   switch (plan->way) {
     case LEAST:
@@ -39,7 +38,7 @@ static bool reduce(struct meeting *self, const struct plan *plan, const char *da
   return note(self, self->reduce_local(word(data), word(target), count, plan->type, plan->op, 0, 0));
 }
 
-static void divide(const struct meeting *self, const struct plan *plan, char *target, size_t length) {
+void divide(const struct meeting *self, const struct plan *plan, char *target, size_t length) {
   if (plan->way != AVERAGE) return;
   for (size_t i = 0; i < length / (size_t)plan->item; i++) {
     if (plan->item == sizeof(float)) ((any_float *)target)[i] /= (float)self->size;
@@ -47,29 +46,18 @@ static void divide(const struct meeting *self, const struct plan *plan, char *ta
   }
 }
 
-/* Whether a rank gets a part of an operation's result. */
-static bool gets(const struct plan *plan, int rank) {
-  return plan->action != FOLD || plan->root < 0 || plan->root == rank;
-}
-
-/* The data of a small operation that a rank gives this one. */
-static const char *data_of(const struct meeting *self, const struct plan *plan, int rank) {
-  if (self->length) return sheet_of(self, rank)->data + (size_t)self->rank * plan->stride;
-  return message_from(self, rank) + HEADER;
-}
-
 /* Make the result of what the others have brought. */
 bool use(struct meeting *self, const struct run *run) {
   const struct plan *plan = run->plan;
   if (!plan->piece || !gets(plan, self->rank)) return true;
   if (plan->action == TAKE) {
-    memcpy(run->target, data_of(self, plan, plan->root), plan->piece);
+    memcpy(run->target, message_from(self, plan->root) + HEADER, plan->piece);
     return true;
   }
   /* From rank 0 on, at every rank: each reduces all data itself, and in an order of its own its sums of floats would not
    * be those of the others. */
   for (int rank = 0; rank < self->size; rank++) {
-    const char *data = data_of(self, plan, rank);
+    const char *data = message_from(self, rank) + HEADER;
     if (plan->action == PLACE) {
       memcpy(run->target + (size_t)rank * plan->piece, data, plan->piece);
     } else if (!rank) {
@@ -82,29 +70,15 @@ bool use(struct meeting *self, const struct run *run) {
   return true;
 }
 
-/* Write the data into the messages, or to where all see it: this rank's own, too, since the source may be the target. */
+/* Write the data into the messages: this rank's own, too, since the source may be the target. */
 void pack(const struct meeting *self, const struct run *run) {
   const struct plan *plan = run->plan;
-  if (self->length) {
-    size_t bytes = plan->stride ? (size_t)self->size * plan->stride : plan->piece;
-    if (bytes && (plan->action != TAKE || plan->root == self->rank)) memcpy(sheet_of(self, self->rank)->data, run->source, bytes);
-    return;
-  }
   for (int rank = 0; rank < self->size; rank++) {
     bool gives = plan->action == TAKE ? plan->root == self->rank : plan->root < 0 || plan->root == rank;
     self->bytes[rank] = gives ? plan->piece : 0;
     char *message = rank == self->rank ? message_from(self, rank) : message_to(self, rank);
     if (gives && plan->piece) memcpy(message + HEADER, run->source + (size_t)rank * plan->stride, plan->piece);
   }
-}
-
-/* The most bytes of a part, of `parts` that make up some bytes and each have a rank of its own. */
-static size_t part_of(size_t bytes, size_t parts) { return ((bytes + parts - 1) / parts + LINE - 1) / LINE * LINE; }
-
-/* How many bytes of a piece a part has from a place on. */
-static size_t length_of(const struct plan *plan, size_t begin, size_t part) {
-  size_t left = begin < plan->piece ? plan->piece - begin : 0;
-  return left < part ? left : part;
 }
 
 /* Large data that is reduced: each rank makes a part of the result from what the others send it, and sends that part to
@@ -124,7 +98,7 @@ static struct round round_of(struct meeting *self, const struct run *run) {
   if (found.part > self->room) found.part = self->room;
   found.next = found.is_shared ? found.part : plan->stride;
   found.mine = run->begin + (found.is_shared ? own * found.part : 0);
-  found.length = length_of(plan, found.mine, found.part);
+  found.length = length_of(plan->piece, found.mine, found.part);
   found.sum = gets(plan, self->rank) ? run->target + found.mine : message_from(self, self->rank);
   return found;
 }
@@ -135,7 +109,7 @@ static bool exchange_parts(struct meeting *self, const struct run *run) {
     if (!receive_message(self, message_from(self, other(self, i)), round.length, other(self, i))) return false;
   for (int i = 1; i < self->size; i++) {
     size_t rank = (size_t)other(self, i), place = run->begin + (round.is_shared ? rank * round.part : 0);
-    size_t length = length_of(run->plan, place, round.part);
+    size_t length = length_of(run->plan->piece, place, round.part);
     if (!send_message(self, run->source + run->begin + rank * round.next, length, (int)rank)) return false;
   }
   return true;
@@ -152,7 +126,7 @@ static bool share_sum(struct meeting *self, struct run *run) {
   divide(self, plan, round.sum, round.length);
   for (int i = 1; round.is_shared && gets(plan, self->rank) && i < self->size; i++) {
     size_t place = run->begin + (size_t)other(self, i) * round.part;
-    if (!receive_message(self, run->target + place, length_of(plan, place, round.part), other(self, i))) return false;
+    if (!receive_message(self, run->target + place, length_of(plan->piece, place, round.part), other(self, i))) return false;
   }
   for (int i = 1; round.is_shared && i < self->size; i++)
     if (gets(plan, other(self, i)) && !send_message(self, round.sum, round.length, other(self, i))) return false;
@@ -187,7 +161,7 @@ static bool take(struct meeting *self, struct run *run) {
   bool is_root = plan->root == self->rank;
   char *data = run->target;
   size_t part = part_of(plan->piece, (size_t)self->size), mine = (size_t)self->rank * part;
-  size_t length = length_of(plan, mine, part);
+  size_t length = length_of(plan->piece, mine, part);
   if (!is_root && !run->turn) return receive_message(self, data + mine, length, plan->root);
   if (run->turn > !is_root) {
     run->stage = OVER;
@@ -195,7 +169,7 @@ static bool take(struct meeting *self, struct run *run) {
   }
   if (is_root && run->source != data) memcpy(data, run->source, plan->piece);
   for (int i = 1; i < self->size; i++) {
-    size_t begin = (size_t)other(self, i) * part, bytes = length_of(plan, begin, part);
+    size_t begin = (size_t)other(self, i) * part, bytes = length_of(plan->piece, begin, part);
     if (is_root && !send_message(self, data + begin, bytes, other(self, i))) return false;
     if (!is_root && !receive_message(self, data + begin, bytes, other(self, i))) return false;
   }

@@ -118,7 +118,7 @@ def small(group):
     return unheard(group, count=8)
 
 
-def unheard(group, *, is_taken=False, count=120_000):
+def unheard(group, *, is_taken=False, count=1_200_000):
     """Rank 1 comes to an operation that rank 0 has given up, and has not looked since.
 
     Or another thread of its process has taken what rank 0 told, and no more.
@@ -179,7 +179,8 @@ def killed(group):
 def hang(group):
     """Rank 1 gives no data of a large operation; the streams go on."""
     reduce(group).wait(LIMIT)
-    found = seen(reduce(group, 1 << 20))
+    large = group.device.upload(np.ones(300_000))
+    found = seen(group.device.queue.broadcast(large, group=group, root=1))
     buffer = group.device.upload(np.zeros(4))
     group.device.queue.fill(buffer, 3.0).wait(LIMIT)
     found["goes on"] = buffer.numpy().tolist() == [3.0] * 4
@@ -194,7 +195,7 @@ def asleep(group):
     from mpi4py import MPI  # noqa: PLC0415 - it is initialised by now
 
     world, rank, queue = MPI.COMM_WORLD, group.rank, group.device.queue
-    buffer = group.device.upload(np.full(30_000, float(rank)))
+    buffer = group.device.upload(np.full(300_000, float(rank)))
     found = seen(queue.broadcast(buffer, group=group, root=1))
     while not group._native._is_over:
         time.sleep(0.01)
@@ -366,7 +367,7 @@ def late_data(group):
     world, told, rank = _mpi.MPI.COMM_WORLD, threading.Event(), group.rank
     abort = group._native.abort
     group._native.abort = lambda error: told.wait(LIMIT) and abort(error)
-    buffer = group.device.upload(np.full(30_000, float(rank)))
+    buffer = group.device.upload(np.full(300_000, float(rank)))
     work = group.device.queue.broadcast(buffer, group=group, root=1)
     if rank == 1:
         woken.wait(LIMIT)

@@ -13,6 +13,8 @@ import numpy as np
 import pytest
 
 LENGTH = 512 << 10
+MOST = LENGTH // 2 - 128
+"""The bytes of data that a rank shows at once, behind the header and two numbers."""
 FOLD, PLACE, TAKE = 1, 2, 3
 AVERAGE, LEAST, GREATEST, WRAPPED = 1, 2, 3, 4
 ROUNDS = 300
@@ -122,13 +124,16 @@ def step(number, size):
     """Return one operation, the same on all ranks: action, dtype, elements, root, stride, way."""
     chance = random.Random(number)
     action, dtype = chance.choice([0, FOLD, FOLD, PLACE, TAKE]), chance.choice(DTYPES)
-    most = (LENGTH // 2 - 128) // size // dtype.itemsize
+    has_root = action == TAKE or (action == FOLD and chance.random() < 0.3)
+    is_strided = action in {FOLD, PLACE} and not has_root and chance.random() < 0.5
+    has_steps = action == FOLD or (action == TAKE and size > 2)
+    most = MOST // size if is_strided else MOST * 3 if has_steps else MOST
+    most //= dtype.itemsize
     count = chance.choice([1, 3, chance.randrange(1, 300), chance.randrange(1, most + 1), most])
     ways = {"f": [0, AVERAGE, LEAST, GREATEST], "i": [0], "u": [0]}[dtype.kind]
     way = WRAPPED if dtype.itemsize < 4 else chance.choice(ways)
     way = way if action == FOLD else 0
-    has_root = action == TAKE or (action == FOLD and chance.random() < 0.3)
-    stride = count if action in {FOLD, PLACE} and not has_root and chance.random() < 0.5 else 0
+    stride = count if is_strided else 0
     root = chance.randrange(size) if has_root else -1
     return action, dtype, count if action else 0, root, stride, way
 
@@ -144,12 +149,13 @@ def expected(every, rank, action, count, root, stride, way):
 
 
 @pytest.mark.parametrize("size", [2, 3, 4])
-def test_any_small_operations_one_after_another(size):
-    """Of any size up to what the memory holds, at odd addresses, and each rank in its own time."""
+def test_any_operations_one_after_another(size):
+    """Of up to three times what is shown at once, at odd addresses; each rank in its own time."""
 
     def work(meeting, rank):
         wrong, shift = [], rank % 2
-        memory, target = np.zeros((2, LENGTH), np.uint8), np.zeros(LENGTH + 8, np.uint8)
+        memory = np.zeros((2, 2 * LENGTH), np.uint8)
+        target = np.zeros(LENGTH // 2 * max(size, 3) + 8, np.uint8)
         for number in range(ROUNDS):
             action, dtype, count, root, stride, way = given = step(number, size)
             whole = count * size if stride else count
@@ -200,3 +206,22 @@ def test_a_rank_that_does_not_come_is_waited_for_until_the_meeting_is_stopped(co
     thread.join(60)
     assert ended == [False]
     assert (own == 1).all()
+
+
+def test_a_rank_that_never_reduces_its_part_is_waited_for_until_the_meeting_is_stopped():
+    own = np.ones(MOST // 8)
+    with files(2, 4096 + LENGTH) as opened:
+        meeting = make(0, 2, (opened, LENGTH, 4096))
+        header = b"tested #1".ljust(96, b"\0") + (1).to_bytes(8, "little")
+        os.pwrite(opened[1], header, 4096 + LENGTH // 2)  # of the first operation: they take turns
+        ended = []
+        known = plan(meeting, FOLD, own.dtype, own.size)
+        thread = threading.Thread(target=lambda: ended.append(run(meeting, known, own, own)))
+        thread.start()
+        while not meeting.records()[1]:
+            pass
+        assert not ended
+        meeting.stop()
+        thread.join(60)
+        assert ended == [False]
+        assert (own == 1).all()
