@@ -224,7 +224,8 @@ HIDDEN = {
     "__device__ int f(int a) { __syncthreads(); return g(a); }"
     "__device__ int g(int a) { return 2; }"
     f"{HEAD} {{ p[threadIdx.x] = f(n); }}",
-    "of warps": "__device__ int f(int a) { __syncthreads(); return __any_sync(a, a); }"
+    "of warps": "__device__ int f(int a)"
+    " { __syncthreads(); return __match_all_sync(~0u, a, &a); }"
     f"{HEAD} {{ p[threadIdx.x] = f(n); }}",
     "of a type that is not seen": "template <class T> __device__ T f(T a)"
     " { __syncthreads(); return a; }"

@@ -249,17 +249,76 @@ __constant__ int given = 4;
   p[t] = s[t];
 }}
 """,
+    "values in parentheses": f"""
+constexpr unsigned int rounds(4);
+{HEAD} {{
+  {BEGIN}
+  int a(p[t]), b(a * 3);
+  const float2 both(make_float2(t, n));
+  auto c(both.x + both.y);
+  __syncthreads();
+  for (int i(1); i < rounds; i++) {{
+    s[t] += a + i;
+    __syncthreads();
+  }}
+  p[t] = s[63 - t] + b + (int)c;
+}}""",
+    "volatile memory": f"""
+__device__ void sum(volatile int *s, int t) {{
+  int v = s[t];
+  for (int i = 16; i > 0; i /= 2) {{
+    v += s[t + i];
+    __syncwarp();
+    s[t] = v;
+    __syncwarp();
+  }}
+}}
+{HEAD} {{
+  {BEGIN}
+  volatile __shared__ float f[64];
+  __shared__ volatile int g[96];
+  volatile int a = p[t];
+  f[t] = a * 0.3f;
+  g[t] = 0;
+  g[t + 32] = t;
+  __syncthreads();
+  if (t < 32) sum(g, t);
+  a += __shfl_xor_sync(~0u, a, 1);
+  __syncthreads();
+  p[t] = g[t] + a + (int)f[63 - t] + s[n];
+}}""",
+    "conditions of the compiler": f"""
+template <int N> __device__ int last(int a, const int *s) {{
+  if constexpr (N > 32)
+    __syncthreads();
+  else
+    a++;
+  return a + s[N - 1];
+}}
+{HEAD} {{
+  {BEGIN}
+  if constexpr (warpSize == 32) {{
+    __syncthreads();
+    p[t] = s[63 - t];
+  }} else
+    p[t] = 0;
+  p[t] += last<64>(t, s) + last<3>(n, s);
+}}""",
+    "elements of parameters": f"""
+__device__ void set(int *to, int a) {{ *to = __syncthreads_and(a); }}
+{HEAD} {{ {BEGIN} set(&p[t], s[t]); set(&p[t], p[t] && n); }}""",
+    "constants of constants": f"""constexpr const int size = 5;
+{HEAD} {{
+  constexpr const int half = size / 2;
+  {BEGIN}
+  for (int i = 0; i < half; i++) {{ __syncthreads(); s[t] += i; }}
+  p[t] = s[t];
+}}""",
 }
 HIDDEN = {
     "a divergent barrier": f"#define MEET __syncthreads()\n{HEAD} {{ if (p[0]) {{ MEET; }} }}",
     "the dialect's name": "#define __syncthreads() p[0]++\n"
     f"{HEAD} {{ __syncthreads(); p[0] = 1; }}",
-    "a function of the block": f"""
-#include <cooperative_groups.h>
-namespace cg = cooperative_groups;
-__device__ int rank(cg::thread_block block) {{ return block.thread_rank(); }}
-{HEAD} {{ cg::thread_block block = cg::this_thread_block(); block.sync(); p[rank(block)] = 1; }}
-""",
     "a variable named like a function": f"{HEAD} {{ int max = p[0];"
     " if (max) { __syncthreads(); } }",
     "a function named like the dialect's": "__device__ int max(int a, int b) { return 1; }"

@@ -166,9 +166,80 @@ struct Pair {{ float a; char b; }};
   p[t] = a;
 }}""",
 }
+# Masks of some lanes, barriers with votes.
+SHAPES |= {
+    "those of a vote": f"""{HEAD} {{
+  {BEGIN}
+  int a = p[t];
+  const unsigned mask = __ballot_sync(0xffffffff, a % 3 == 0);
+  if (a % 3 == 0) {{
+    for (int i = 16; i > 0; i /= 2) a += __shfl_down_sync(mask, a, i);
+    a += __any_sync(mask, a > 900) + 2 * __all_sync(mask, a > 20) + __match_any_sync(mask, a % 5);
+    a += __reduce_add_sync(mask, a) + __popc(__ballot_sync(mask, a & 1));
+    __syncwarp(mask);
+  }}
+  p[t] = a;
+}}""",
+    "those that are here": f"""{HEAD} {{
+  {BEGIN}
+  if (t > 40) return;
+  int a = p[t];
+  if (t % 32 > n) {{
+    int m = __activemask();
+    a += __shfl_xor_sync(m, a, 1) + __reduce_max_sync(m, a);
+  }}
+  p[t] = a;
+}}""",
+    "several of a warp": f"""{HEAD} {{
+  {BEGIN}
+  const unsigned half = t % 32 < 16 ? 0xffff : 0xffff0000, quarter = 0x11111111u << (t & 3);
+  int a = p[t];
+  a += __shfl_xor_sync(half, a, 1) + __reduce_min_sync(quarter, a) * 3 + __all_sync(half, a > 9);
+  a += __ballot_sync(half, a & 1) + __match_any_sync(quarter, a % 3) + __any_sync(quarter, a > 99);
+  unsigned same = __match_any_sync(~0u, a % 3);
+  p[t] = a + __reduce_add_sync(same, a) + __shfl_sync(same, a, 3) + __shfl_up_sync(quarter, a, 4);
+}}""",
+    "parameters": f"""
+__device__ int sum(unsigned mask, int v) {{
+  for (int i = 16; i > 0; i /= 2) v += __shfl_xor_sync(mask, v, i);
+  return v;
+}}
+{HEAD} {{ {BEGIN} unsigned m = n ? ~0u : 0; m |= 1; p[t] = sum(~0u, p[t]) + sum(m, t); }}""",
+    "constants outside": f"""
+constexpr unsigned ALL = 0xffffffffu;
+const unsigned long long WIDE = ~0ull;
+{HEAD} {{ {BEGIN} p[t] += __shfl_xor_sync(ALL, p[t], 1) + __shfl_xor_sync(WIDE, p[t], 2); }}""",
+    "of all": f"""{HEAD} {{
+  {BEGIN}
+  int a = __syncthreads_count(p[t] > 500) * 100;
+  a += __syncthreads_or(p[t] == 7) * 10 + __syncthreads_and(p[t] >= 0);
+  p[t] = a + __syncthreads_count(t * 0.01f);
+}}""",
+    "of those that are left": f"""{HEAD} {{
+  {BEGIN}
+  if (t % 3 == 1) return;
+  const int a = __syncthreads_count(p[t] > 500);
+  p[t] = a + __syncthreads_or(t > 62) * 1000 + __syncthreads_and(t % 3 != 1) * 2000;
+}}""",
+    "that end a loop": f"""{HEAD} {{
+  {BEGIN}
+  int a = p[t];
+  bool goes_on = true;
+  while (goes_on) {{
+    a -= a / 2;
+    goes_on = __syncthreads_or(a > 10);
+  }}
+  for (int i = 0; i < n; i++) {{
+    const int b = __syncthreads_count(a < i);
+    if (b > 10) break;
+    s[t] += b;
+  }}
+  if (n > 3) a += __syncthreads_count(a & 1);
+  p[t] = a + s[63 - t];
+}}""",
+}
 KEPT = {
-    "a mask of some": "p[t] = __shfl_sync(t < 16 ? 0xffff : 0xffff0000, t, 3);",
-    "a mask that changes": "unsigned m = ~0u; m &= ~0u; p[t] = __any_sync(m, t);",
+    "a vote of some": "if (t < 32) p[t] = __syncthreads_count(t); p[t] += __any_sync(~0u, t);",
     "a loop of some": "for (int i = 0; i < t / 32; i++) p[t] = __any_sync(~0u, t);",
     "a barrier of a warp": "if (t < 32) { __syncthreads(); p[t] = __any_sync(~0u, t); }",
     "two ways": "if (t % 2) p[t] = __any_sync(~0u, t); else p[t] = __any_sync(~0u, n);",
@@ -216,6 +287,22 @@ MISSED = {
     if (t == 6 && i == 2) x[t] = __ballot_sync(~0u, i);
   }""",
         f"k.cu:4: __syncwarp(): {NAMES} 0x00000040, {WAIT} __ballot_sync() in line 5 of k.cu; ",
+    ),
+    "a mask without oneself": (
+        "x[t] = __shfl_sync(0xff, t, 3);",
+        "k.cu:3: __shfl_sync(): its mask 0x000000ff leaves out lane 8, which calls it; ",
+    ),
+    "a mask of those at a barrier": (
+        "if (t < 16) x[t] = __any_sync(0xfffff, t);\n  __syncthreads();",
+        f"k.cu:3: __any_sync(): its mask 0x000fffff names the lanes 0x000f0000, {WAIT} a __syncthr",
+    ),
+    "several masks": (
+        "x[t] = __reduce_add_sync(t % 32 < 31 ? 0xffffffff : 0xc0000000, 1);",
+        f"k.cu:3: __reduce_add_sync(): {NAMES} 0x80000000, {WAIT} __reduce_add_sync() in line 3 of",
+    ),
+    "a vote": (
+        "if (t < 40) x[t] = __any_sync(~0u, t);\n  x[t] = __syncthreads_count(t);",
+        f"k.cu:3: __any_sync(): {NAMES} 0xffffff00, {WAIT} a __syncthreads(); ",
     ),
 }
 

@@ -25,6 +25,7 @@ from hal.handlers import own
 from hal.native import CompileRequest, EntryPoint
 from hal_cpu import _headers, _region_text, _regions, _reword, _warps
 from hal_cpu._declarations import Body, Text, read, spread
+from hal_cpu._groups import BLOCK
 from hal_cpu._inline import Function, functions
 from hal_cpu._outside import outside
 from hal_cpu._preprocess import MARKER, SOURCE
@@ -35,6 +36,7 @@ MODULES: Final = (
     "hal.cpp_tokens",
     "hal_cpu._declarations",
     "hal_cpu._dialect",
+    "hal_cpu._groups",
     "hal_cpu._headers",
     "hal_cpu._inline",
     "hal_cpu._outside",
@@ -51,14 +53,15 @@ MODULES: Final = (
 """The modules that rewrite a source."""
 
 _LOOPS: Final = "hal_by_itself"
+_FIBERS: Final = "hal_side_by_side"
+_WAYS: Final = re.compile(r"^HAL_KERNEL\(\w+, (\w+)", re.MULTILINE)
 # Applies to the pointer itself, not to its target.
 _RESTRICT: Final = re.compile(r"\*[\w\s]*\b__restrict(?:__)?\b[\w\s]*\Z")
 
 _WORD: Final = re.compile(r"\w+")
-_VOTES: Final = frozenset({"__syncthreads_count", "__syncthreads_and", "__syncthreads_or"})
-_BARRIERS: Final = frozenset({"__syncthreads"}) | _VOTES | _headers.WARPS
-_UNDIVIDED: Final = _VOTES | (_headers.WARPS - _warps.CALLS.keys())
-_BLOCK_GROUP: Final = frozenset({"thread_block", "this_thread_block", "sync"})
+_BARRIERS: Final = frozenset({"__syncthreads"}) | _warps.BLOCK_VOTES.keys() | _headers.WARPS
+_UNDIVIDED: Final = _headers.WARPS - _warps.CALLS.keys()
+_GROUPS: Final = frozenset({"thread_block", "thread_block_tile", BLOCK, "sync"})
 _THREAD: Final = frozenset({"threadIdx", "blockIdx", "blockDim", "gridDim"}) | _BARRIERS
 _VECTORS: Final = frozenset(
     _WORD.findall(
@@ -134,14 +137,14 @@ def rewrite(
     users = frozenset[str]().union(*(chunk.names for chunk in others))
     around = outside(f"{request.prelude}\n{foreign}\n{macros}\n{request.source}", users)
     with_barriers = spread(_BARRIERS, others)
-    warps = spread(_UNDIVIDED, [each for each in others if each.names.isdisjoint(_BLOCK_GROUP)])
+    warps = spread(_UNDIVIDED, [each for each in others if each.names.isdisjoint(_GROUPS)])
     calling: set[str] = set()
     if loops:
         known = functions(text, with_barriers, warps, around)
         calling = {
             name
             for name, each in text.kernels.items()
-            if each.words & (known.keys() | _warps.CALLS.keys())
+            if each.words & (known.keys() | _warps.CALLS.keys() | {BLOCK})
         } - whole
         request, text = _reworded(request, text, given, around, known, whole)
     with_thread = spread(_THREAD | text.dynamic | {"__shared__"}, others)
@@ -166,7 +169,7 @@ def rewrite(
     for entry in request.entries:
         body = text.kernels[entry.name].words
         edits.append(_thread_of(entry, tells=not body.isdisjoint(with_thread)))
-        way = "hal_each" if body.isdisjoint(with_barriers) else "hal_side_by_side"
+        way = "hal_each" if body.isdisjoint(with_barriers) else _FIBERS
         if way == "hal_each" and body & {"for", "while"} and body & _VECTORS:
             way = "hal_each_with_vectors"
         axes = _region_text.axes_of(text.kernels[entry.name].tokens)
@@ -192,10 +195,10 @@ def rewrite(
         edits.append(_Edit(entry.body_end, entry.body_end, export))
     if is_hidden and expand and (expanded := expand(original, "".join(head))):
         further = rewrite(expanded, "", features, loops=True)
-        if further.count(f", {_LOOPS},") > ways.count(_LOOPS):
+        if _gain(_WAYS.findall(further)) > _gain(ways):
             return further
     side_by_side = {
-        each.name for each, way in zip(request.entries, ways, strict=True) if way != _LOOPS
+        each.name for each, way in zip(request.entries, ways, strict=True) if way == _FIBERS
     }
     if calling & side_by_side:
         # Its messages say where the functions' barriers are.
@@ -215,6 +218,11 @@ def rewrite(
             "\n",
         ]
     )
+
+
+def _gain(ways: Sequence[str]) -> tuple[int, int]:
+    """Return how many kernels need no stacks of their own, and how many of them are loops."""
+    return len(ways) - ways.count(_FIBERS), ways.count(_LOOPS)
 
 
 def _divided(

@@ -41,7 +41,7 @@ _PLACED: Final = frozenset(
 # Operators whose left side comes before the right one, or decides whether that is done.
 _SEQUENCES: Final = frozenset(["&&", "||", "?", "<<", ">>", "and", "or"])
 _MEMBER: Final = frozenset([".", "->", "::"])
-_GROUP: Final = "thread_block"
+_GROUPS: Final = frozenset(["thread_block", "thread_block_tile"])
 # Of numbers, by their type.
 _SUFFIXES: Final = {
     "int": "",
@@ -83,7 +83,7 @@ def functions(
     """
     found: dict[str, Function] = {}
     for body in text.functions:
-        if not body.words.isdisjoint(meeting):
+        if not {*meeting}.isdisjoint(token.text for token in body.head):
             with dropped(RefusedError, LookupError, StopIteration):
                 function = _function(body, text, outside)
                 is_one = sum(function.name in chunk.names for chunk in text.chunks) == 1
@@ -359,7 +359,7 @@ class _Call:
         texts = function.body.texts
         free |= {each for before, each in itertools.pairwise(texts) if before not in {".", "->"}}
         if (
-            not (free - self._names.keys()).isdisjoint({*taken, *function.later})
+            not (free - self._names.keys() - TYPES).isdisjoint({*taken, *function.later})
             or not function.later.isdisjoint(self._names)
             or any(map(kernel.is_macro, self._names))
         ):
@@ -369,7 +369,7 @@ class _Call:
         for (kind, parameter, sign), tokens in zip(function.parameters, arguments, strict=True):
             words = [token.text for token in tokens]
             text = self._join(tokens, {})
-            if kind[-1] == _GROUP:
+            if not _GROUPS.isdisjoint(kind):
                 is_itself = words[-3:] == ["this_thread_block", "(", ")"] or len(words) == 1
             else:
                 is_itself = sign in {"&", "["} and len(words) == 1 and words[0] in taken
@@ -432,5 +432,6 @@ class _Call:
                 is_named = token.kind == "word" and not (before and before.text in _MEMBER)
                 text += " " if before and before.end < token.start else ""
                 text += names.get(token.text, token.text) if is_named else token.text
+                text += " constexpr" if token.kind == "constexpr" else ""
                 before = token
         return text

@@ -83,5 +83,8 @@ def _take(texts: Sequence[str], types: set[str], constants: set[str]) -> None:
             end += 1
         is_number = not _NUMBERS.isdisjoint(texts[:end])
         is_fixed = not {"const", "constexpr", "__constant__"}.isdisjoint(texts[:end])
-        if is_number and is_fixed and texts[end + 1 : end + 2] in ([], ["="]) and "," not in texts:
+        value = texts[end + 2 : -1] if texts[end + 1 : end + 2] == ["("] else []
+        is_value = value and all(each in constants or not each.isidentifier() for each in value)
+        is_plain = is_value or texts[end + 1 : end + 2] in ([], ["="])
+        if is_number and is_fixed and is_plain and "," not in texts:
             constants |= set(texts[end : end + 1])

@@ -53,34 +53,49 @@ class Takers(NamedTuple):
 
 
 class Step(NamedTuple):
-    """What threads do together between regions: a step of warps, or a barrier."""
+    """What threads do together between regions: a step of warps or of the block, or a barrier."""
 
     name: str  # ")" of a barrier
     function: str  # in the source
+    masks: list[str]  # how many lanes a tile has, or the variable with each thread's mask
     words: list[str]  # what it takes
     takers: str  # the condition of the threads that come, or ""
+
+    def has_masks(self) -> bool:
+        """Return whether each thread has a mask."""
+        return self.masks[0].endswith("_mask") if self.masks else False
 
     def text(self, copies: Mapping[str, str], *, is_missed: bool) -> str:
         """Return it as C++.
 
         `copies` says of what some variables would be copies, `is_missed` whether the kernel has
-        steps to which only some threads come.
+        steps to which only some threads may come.
         """
+        is_of_block = not self.masks or self.function.startswith("__syncthreads")
         warps = "hal_some_left ? hal_warps(hal_left, hal_threads).all() : nullptr"
         if self.takers:
             warps = f"hal_{self.takers}.all({_LEFT}, hal_threads)"
         text = ""
         if is_missed and self.name != "hal_step_activemask":
-            meeting = "nullptr" if self.name == ")" else f'HAL_STEP_MEETING("{self.function}")'
-            has_missed = "true" if self.takers else "hal_missed.any"
+            meeting = "nullptr" if is_of_block else f'HAL_STEP_MEETING("{self.function}")'
+            may_miss = "true" if self.takers or self.has_masks() else "hal_missed.any"
             come = warps if self.takers else "nullptr"
-            what = f"hal_outer, {meeting}, {come}, hal_threads, {_LEFT}"
-            text = f"if ({has_missed} && hal_missed.meet({what})) return; "
+            masks = self.masks[0] if self.has_masks() else f"hal_tiles{{{[*self.masks, 32][0]}}}"
+            what = f"hal_outer, {meeting}, {come}, {masks}, hal_threads, {_LEFT}"
+            text = f"if ({may_miss} && hal_missed.meet({what})) return; "
         if self.words:
             result = self.words[0]
+            if is_of_block:
+                votes = result.removeprefix("hal_kept_")
+                return f"{text}{votes}_all = {self.name}({result}, hal_threads, {_LEFT});"
             given = copies.get(result.removeprefix("hal_kept_"))
             words = [result, f"hal_kept_{given}" if given else result, *self.words[1:]]
-            text += f"{self.name}({', '.join([*words, 'hal_threads', warps])})"
+            call = f"{self.name}({', '.join([*words, 'hal_threads'])}, "
+            if self.has_masks():
+                step = f"[&](const hal_mask *hal_named) {{ {call}hal_named); }}"
+                text += f"hal_by_masks({self.masks[0]}, hal_threads, {warps}, {step})"
+            else:
+                text += f"{call}{warps})"
         return f"{text};"
 
 

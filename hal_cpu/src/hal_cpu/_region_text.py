@@ -12,6 +12,7 @@ from hal_cpu._region_parts import Levels, Region, Variable
 from hal_cpu._region_tokens import PLAIN, Edit, RefusedError, without_comments
 
 _WORD: Final = re.compile(r"\w+")
+_OWN: Final = frozenset({"auto", "volatile"})  # of types that nothing else is given
 
 
 def axes_of(tokens: Sequence[Token]) -> int:
@@ -22,6 +23,8 @@ def axes_of(tokens: Sequence[Token]) -> int:
         for index, text in enumerate(texts)
         if text == "threadIdx"
     }
+    if "hal_rank" in texts:
+        return 3
     return 1 if asked <= {".x"} else 2 if asked <= {".x", ".y"} else 3
 
 
@@ -85,7 +88,8 @@ class Writer:
         copies = " ".join(f"hal_kept_{name}[hal_i] = {name};" for name in sorted(self._changed))
         copies = copies and f"for (int hal_i = 0; hal_i < hal_threads; hal_i++) {{ {copies} }}"
         about = f"{int(returns)}, {int(axes_of(self._tokens) == 1)}, {int(self._counts_in_grid)}"
-        missed = " hal_absentees hal_missed;" if self._takers else ""
+        is_missed = bool(self._takers) or any(each.has_masks() for each in self._steps.values())
+        missed = " hal_absentees hal_missed;" if is_missed else ""
         yield Edit(start, start, f"HAL_BLOCK_BEGIN({about});{missed}{storage} {copies}")
         before: list[tuple[tuple[str, ...], int, int]] = []
         declared = set(self._changed)
@@ -117,12 +121,14 @@ class Writer:
         for first, last in shared:
             # On the stack: nobody else sees it, and it needs no look-up of the system's thread.
             # A twin that is never used tells how much memory the kernel declares.
-            word = self._tokens[first]
-            text = self._source[word.end : self._tokens[last - 1].end]
-            yield Edit(word.start, word.end, f"{{ __attribute__((used)) __shared__ {text} }}")
+            word = next(each for each in self._tokens[first:] if each.text == "__shared__")
+            start = self._tokens[first].start
+            text = self._source[start : self._tokens[last - 1].end]
+            ahead = self._source[start : word.start]
+            yield Edit(start, word.end, f"{{ __attribute__((used)) {text} }} {ahead}")
         for index, step in self._steps.items():
             semicolon = self._tokens[self._pair[index + 1] + 1]
-            text = step.text(self._copies, is_missed=bool(self._takers))
+            text = step.text(self._copies, is_missed=is_missed)
             yield Edit(self._tokens[index].start, semicolon.end, text)
         for index, takers in self._takers.items():
             close = self._tokens[self._pair[index + 1]]
@@ -133,7 +139,7 @@ class Writer:
         texts = self._texts[region.first : region.last]
         is_copy = texts[::2] == ["auto", "=", ";"] and texts[1] in self._given
         variable = kept.get(texts[3]) if is_copy else None
-        is_plain = variable and not variable.dimensions and "auto" not in variable.type
+        is_plain = variable and not variable.dimensions and _OWN.isdisjoint(variable.type.split())
         return texts[3] if is_plain else ""
 
     def _name_types(self, kept: Mapping[str, Variable]) -> None:
@@ -187,8 +193,9 @@ class Writer:
             is_address = texts[end - 1] == "&" and (
                 not self._is_operand(end - 2) or texts[end - 3 : end - 1] == ["*", ")"]
             )
+            is_array = name in own and bool(own[name].dimensions)
             is_own = name in own or name in self._changed
-            if is_address and is_own and (after not in {"[", "->"} or own[name].dimensions):
+            if is_address and is_own and (after not in {"[", "->"} or is_array):
                 return True
         return False
 

@@ -16,8 +16,8 @@ ASSIGNMENTS: Final = frozenset(
 )
 TYPES: Final = frozenset(
     _WORD.findall(
-        """auto bool char short int long float double signed unsigned ushort uint ulong size_t
-        int8_t int16_t int32_t int64_t uint8_t uint16_t uint32_t uint64_t"""
+        """auto bool char short int long float double signed unsigned volatile ushort uint ulong
+        size_t int8_t int16_t int32_t int64_t uint8_t uint16_t uint32_t uint64_t"""
     )
 )
 LOOSE: Final = frozenset(["==", "!=", "<", ">", "<=", ">=", "&", "|", "^", "&&", "||", "?"])
@@ -32,6 +32,8 @@ WIDE: Final = frozenset(
 UNSIGNED: Final = frozenset({"unsigned", "unsigned int", "uint", "uint32_t"})
 """Those of 32 bits and no sign."""
 BUILT_IN: Final = frozenset(_WORD.findall("blockIdx blockDim gridDim warpSize const true false"))
+THREAD: Final = frozenset({"threadIdx", "hal_rank"})
+"""What tells which thread of its block one is."""
 PURE: Final = frozenset(
     _WORD.findall(
         """min max sizeof abs labs llabs umin umax __clz __clzll __ffs __ffsll __popc __popcll
@@ -56,12 +58,12 @@ VECTORS: Final = frozenset(
 PLAIN: Final = (TYPES | VECTORS) - {"auto"}
 """Types whose variables hold no pointer."""
 _AFTER_STATIC: Final = ("__shared__", "constexpr")
-GIVEN: Final = re.compile(r"hal_given(\d+)(?:_by|_if)?")
+GIVEN: Final = re.compile(r"hal_given(\d+)(?:_by|_if|_mask|_all)?")
 """The names of what a step of warps takes from each thread, and gives it."""
 # What may hide an effect or a declaration that is not seen here.
 NOT_TAKEN: Final = frozenset(
     _WORD.findall(
-        """goto typedef using struct class union enum template static volatile
+        """goto typedef using struct class union enum template static
         asm __asm__ __asm try catch constexpr decltype operator new delete"""
     )
 )
@@ -124,12 +126,16 @@ def simplified(tokens: Sequence[Token]) -> list[Token]:
     """Return a declaration's tokens with fewer words.
 
     `static` adds nothing before `__shared__` and `constexpr`, and who does not change a variable
-    need not know that it is `constexpr` and not `const`.
+    need not know that it is `constexpr` and not `const`. An `if constexpr` is an `if` whose token
+    is of the kind "constexpr".
     """
     found: list[Token] = []
     for token, after in zip(tokens, [*tokens[1:], None], strict=True):
-        if token.text == "constexpr" and not (found and found[-1].text == "if"):
-            found.append(token._replace(text="const"))
+        if token.text == "constexpr":
+            if found and found[-1].text == "if":
+                found[-1] = found[-1]._replace(kind="constexpr")
+            elif after is None or after.text != "const":
+                found.append(token._replace(text="const"))
         elif token.text != "static" or after is None or after.text not in _AFTER_STATIC:
             found.append(token)
     return found
@@ -221,6 +227,10 @@ class Words:
 
     def is_macro(self, text: str) -> bool:
         return text in self._macros
+
+    def is_constant(self, text: str) -> bool:
+        """Return whether a word is a number that stands outside of the kernel."""
+        return text in self._constants
 
     def around(self, index: int, kinds: str = "([{") -> int:
         """Return the innermost opening bracket of these kinds around a word."""

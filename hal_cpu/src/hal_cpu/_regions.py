@@ -25,6 +25,7 @@ from hal_cpu._region_tokens import (
     BARRIER,
     CONTROL,
     NOT_TAKEN,
+    THREAD,
     UNSIGNED,
     WIDE,
     DiffersError,
@@ -195,20 +196,20 @@ class _Splitter(Names):
 
     def _step(self, index: int, end: int) -> None:
         """Take a barrier, or a step that the threads of each warp do together (see `_warps`)."""
-        handed = self.parts(index + 2, end - 2)[1:]
         words = []
-        for first, last in handed:
+        for first, last in self.parts(index + 2, end - 2)[1:]:
             name = self.texts[first]
             is_kept = name in self.given and name not in self._uniform
-            if not is_kept and not self._is_common(first, last):
+            is_operation = self.texts[first + 1] == "::"  # of a reduction
+            if not is_kept and not is_operation and not self._is_common(first, last):
                 raise RefusedError
             text = self._source[self.tokens[first].start : self.tokens[last - 1].end]
             words.append(f"hal_kept_{name}" if is_kept else without_comments(text))
         name = self.texts[index + 2]
-        self.steps[index] = Step(name, STEPS.get(name, ""), words, self._takers)
+        self.steps[index] = Step(name, STEPS.get(name, ""), words[:1], words[1:], self._takers)
 
     def _shared(self, index: int, end: int) -> None:
-        if self.texts[index] not in {"__shared__", "extern"} or self._takers:
+        if self.texts[index] not in {"__shared__", "extern", "volatile"} or self._takers:
             raise RefusedError
         self._close(index)
         self._names |= {token.text for token in self.tokens[index:end] if token.kind == "word"}
@@ -222,7 +223,7 @@ class _Splitter(Names):
             for first, last in self.pair.items()
         )
         # Shared memory of a loop must live on in its next round.
-        if self.texts[index] == "__shared__" and not is_nested:
+        if self.texts[index] != "extern" and not is_nested:
             self._shared_here.append((index, end))
 
     def _check_plain(self, first: int, last: int) -> None:
@@ -412,7 +413,7 @@ class _Splitter(Names):
         variables = self._declarators(index + 2, one + 1)
         counter = variables[0]
         name, (begin, behind) = counter.name, counter.init
-        known = self._uniform | self._again.keys() | {"threadIdx"}
+        known = self._uniform | self._again.keys() | THREAD
         step = self.texts[two + 1 : close]
         if (
             self._is_free(begin, behind, self._uniform)
@@ -516,6 +517,8 @@ class _Splitter(Names):
         names = {variable.name for variable in variables}
         if names & (self._names | self._users) or len(names) < len(variables):
             raise RefusedError
+        if any(each.dimensions and "volatile" in each.type for each in variables):
+            raise RefusedError  # its bytes are not to be copied
         self._names |= names
         inits = [each.init for each in variables]
         if "&" in self.texts[index : inits[0][0]]:
@@ -548,7 +551,7 @@ class _Splitter(Names):
             self._close(index)
             return
         self._open = self._open or Region(index)
-        known = (self._uniform - self._moving) | self._again.keys() | names | {"threadIdx"}
+        known = (self._uniform - self._moving) | self._again.keys() | names | THREAD
         is_again = fixed and has_values and names.isdisjoint(self.given)
         if is_again and all(self._is_free(*each, known) for each in inits):
             self._again.update(dict.fromkeys(names, True))
@@ -576,7 +579,7 @@ class _Splitter(Names):
         self._open = self._open or Region(index)
         first, last = variables[0].init
         steady = self._uniform - self._moving
-        known = steady | self._again.keys() | {"threadIdx"}
+        known = steady | self._again.keys() | THREAD
         is_found = len(variables) == 1 and self.texts[first] in self._shared_names | steady
         place = first + 1
         while is_found and self.texts[place] == "[":

@@ -3,7 +3,8 @@
 - A counter that every ``for`` statement with it sets is declared by each of them: ``int i; for (i =
   0; ...)`` becomes ``for (int i = 0; ...)``. No thread then keeps it from one loop to the next, and
   it is the same for all threads in one loop though not in another.
-- A group that is the block, and of which a kernel asks nothing else: its ``sync`` is the barrier.
+- ``T x(value);`` becomes ``T x = (T)(value);``.
+- Cooperative groups are no longer there, as `_groups` says.
 - Of several variables of one name, each in a block of its own with barriers, all but the first get
   names of their own, and so does one that is named like what stands outside of the kernel.
 - Where control flow has no braces around a barrier, it gets them.
@@ -19,6 +20,7 @@ from typing import Final
 from hal.cpp_tokens import Token
 from hal.handlers import dropped, own
 from hal_cpu import _warps
+from hal_cpu._groups import BLOCK, Groups
 from hal_cpu._inline import Function, inlined
 from hal_cpu._region_tokens import (
     BARRIER,
@@ -34,9 +36,6 @@ from hal_cpu._region_tokens import (
 )
 
 _CONDITION: Final = re.compile(r"#\s*(?:if|el|include)")
-_BLOCK: Final = "this_thread_block"
-_GROUPS: Final = "hal_groups"  # the namespace of the dialect's own header
-_ALIAS: Final = re.compile(rf"\bnamespace\s+(\w+)\s*=\s*(?:::\s*)?{_GROUPS}\s*;")
 
 
 def reworded(
@@ -68,7 +67,7 @@ def reworded(
     functions
         Those that may stand in place of their calls.
     steps
-        Whether calls of functions of warps may become steps.
+        Whether groups may become functions of warps, and calls of these steps.
     """
     tokens = simplified(tokens)
     texts = {token.text for token in tokens}
@@ -78,9 +77,9 @@ def reworded(
         body = _Body(merge(tokens), source, hidden, outside)
     except own(RefusedError, LookupError):
         return []
-    ways: list[Callable[[], Iterator[Edit]]] = [body.counters]
-    if _BLOCK in texts:
-        ways.append(body.groups)
+    ways: list[Callable[[], Iterator[Edit]]] = [body.values, body.counters]
+    if steps and BLOCK in texts:
+        ways.append(Groups(body, source).edits)
     ways.append(lambda: body.names(outside.users))
     if not any(map(body.is_hidden, range(len(body.texts)))):
         ways.append(lambda: body.braces({BARRIER[0], *functions, *_warps.CALLS}))
@@ -117,19 +116,48 @@ class _Body(Words):
     # Braces
 
     def braces(self, meeting: Collection[str]) -> Iterator[Edit]:
-        """Yield the edits for statements of control flow that meet and have no braces."""
-        for index, text in enumerate(self.texts):
-            if text in {"for", "while", "if"}:
-                first = self.pair[index + 1] + 1
-            elif text == "do" or (text == "else" and self.texts[index + 1] != "if"):
-                first = index + 1
-            else:
+        """Yield the edits for control flow that meets and has no braces, or meets in conditions."""
+        texts = self.texts
+        for index, text in enumerate(texts):
+            if text not in {"for", "while", "if", "do"}:
                 continue
+            first = index + 1 if text == "do" else self.pair[index + 1] + 1
             last = self.end(first)
-            if self.texts[first] != "{" and not {*meeting}.isdisjoint(self.texts[first:last]):
-                before, behind = self.tokens[first - 1].end, self.tokens[last - 1].end
-                yield Edit(before, before, " {")
-                yield Edit(behind, behind, " }")
+            parts = [(first, last)]
+            if text == "if" and texts[last] == "else" and texts[last + 1] != "if":
+                parts.append((last + 1, self.end(last + 1)))
+            if not {*meeting}.isdisjoint(texts[first : parts[-1][1]]):
+                for first, last in parts:
+                    if texts[first] != "{":
+                        before, behind = self.tokens[first - 1].end, self.tokens[last - 1].end
+                        yield Edit(before, before, " {")
+                        yield Edit(behind, behind, " }")
+
+    # Values
+
+    def values(self) -> Iterator[Edit]:
+        """Yield the edits for variables whose values stand in parentheses."""
+        heads = {"const", *TYPES, *VECTORS}
+        for index in range(1, len(self.texts)):
+            is_first = self._begins(index) or self.texts[index - 2 : index] == ["for", "("]
+            if self.texts[index] not in heads or not is_first:
+                continue
+            name = index
+            while self.texts[name] in heads:
+                name += 1
+            kind = " ".join(each for each in self.texts[index:name] if each != "const")
+            for first, last in self.parts(name, self.end(index) - 1):
+                open_ = first + 1
+                if (
+                    self.tokens[first].kind == "word"
+                    and self.texts[open_] == "("
+                    and self.pair[open_] == last - 1 > open_ + 1
+                    and self.texts[open_ + 1] not in {*heads, "*", "&", ")"}
+                ):
+                    several = len(self.parts(open_ + 1, last - 1)) > 1
+                    value = "" if kind == "auto" else kind if several else f"({kind})"
+                    place = self.tokens[open_].start
+                    yield Edit(place, place, f" = {value}")
 
     # Counters
 
@@ -217,44 +245,3 @@ class _Body(Words):
 
     def _is_variable(self, index: int, name: str) -> bool:
         return self.texts[index] == name and self.texts[index - 1] not in {".", "->", "::"}
-
-    # Groups
-
-    def groups(self) -> Iterator[Edit]:
-        """Yield the edits for groups that are the block."""
-        names = {_GROUPS, *_ALIAS.findall(self._source)}
-        texts = self.texts
-        declared: dict[str, list[tuple[int, int]]] = {}
-        for index, text in enumerate(texts):
-            if text != _BLOCK or texts[index - 1] != "::" or texts[index - 2] not in names:
-                continue
-            name, end = index - 4, index + 3
-            first = name - 1 if texts[name - 1] == "auto" else name - 3
-            kind = texts[first:name]
-            is_block = kind == ["auto"] or (kind[1:] == ["::", "thread_block"] and kind[0] in names)
-            if texts[index - 3] == "=" and texts[end] == ";" and is_block and self._begins(first):
-                declared.setdefault(texts[name], []).append((first, end))
-            elif texts[end : end + 2] == [".", "sync"]:
-                yield self._without(index - 2, end + 3, "".join(BARRIER[:3]))
-            elif texts[index - 5 : index - 2] == ["::", "sync", "("] and texts[index - 6] in names:
-                yield self._without(index - 6, end, "".join(BARRIER[:3]))
-        for variable, places in declared.items():
-            yield from self._syncs(variable, places, names)
-
-    def _syncs(
-        self, name: str, declared: Sequence[tuple[int, int]], names: Collection[str]
-    ) -> list[Edit]:
-        """Return the edits for a variable that is the block, or none if it is asked for more."""
-        texts = self.texts
-        edits = [self._without(*each) for each in declared]
-        for index, text in enumerate(texts):
-            if text != name or any(first < index < last for first, last in declared):
-                continue
-            if texts[index + 1 : index + 5] == [".", "sync", "(", ")"]:
-                first, last = index, index + 4
-            elif texts[index - 3 : index] == ["::", "sync", "("] and texts[index - 4] in names:
-                first, last = index - 4, index + 1
-            else:
-                return []
-            edits.append(self._without(first, last, "".join(BARRIER[:3])))
-        return edits

@@ -50,7 +50,7 @@ def _stride(
         if texts[index - 1] == ".":
             continue
         is_index = text == "threadIdx" and texts[index + 2] == "x"
-        stride = _ONE if is_index else strides.get(text, _NONE)
+        stride = _ONE if is_index or text == "hal_rank" else strides.get(text, _NONE)
         if stride:
             ends = [(index, index + 2 if is_index else index)]
             ends += [each for each in groups if each[0] < index < each[1]]

@@ -1,11 +1,14 @@
 """Make the calls of functions of warps steps of the whole block, between regions of a kernel.
 
-Where all threads of a block come to a call, with a mask of all lanes, its operands become variables
-that each thread keeps, and the call a barrier that turns them into results, warp by warp:
+Where all threads of a block come to a call, its operands become variables that each thread keeps,
+and the call a barrier that turns them into results, warp by warp:
 ``v += __shfl_down_sync(~0u, v, by);`` becomes ``auto g = v; const unsigned g_by = by;
-__syncthreads(hal_step_shfl_down, g, g_by, warpSize); v += g;``. Nobody overwrites what another
-thread still reads: a step is done before the next region begins. Whether all threads come is for
-the division into regions to find out.
+__syncthreads(hal_step_shfl_down, 32, g, g_by, warpSize); v += g;``. The first argument says which
+lanes are named: those of a tile of so many, or those of a mask that each thread keeps. Nobody
+overwrites what another thread still reads: a step is done before the next region begins. Whether
+all threads come is for the division into regions to find out.
+
+A barrier with a vote is such a step, too, but has one result for all threads.
 """
 
 from __future__ import annotations
@@ -39,10 +42,18 @@ class _Kind(NamedTuple):
     step: str  # its arguments
     least: int  # how many arguments the function has
     most: int
+    result: str = "{0}"
 
 
 _VOTE: Final = _Kind("int {0} = hal_asked({1});", "{0}", 2, 2)
 _REDUCTION: Final = _Kind("auto {0} = {1};", "{0}", 2, 2)
+_BLOCK_VOTE: Final = _Kind("const bool {0} = ({1}) != 0; int {0}_all = 0;", "{0}", 1, 1, "{0}_all")
+BLOCK_VOTES: Final = {
+    "__syncthreads_count": _BLOCK_VOTE,
+    "__syncthreads_or": _BLOCK_VOTE,
+    "__syncthreads_and": _BLOCK_VOTE,
+}
+"""The barriers with votes."""
 CALLS: Final = {
     **{
         f"__shfl{name}_sync": _Kind(
@@ -59,11 +70,17 @@ CALLS: Final = {
     "__activemask": _Kind("auto {0} = hal_asked(true);", "{0}", 0, 0),
     "__syncwarp": _Kind("", "", 0, 1),
     **{f"__reduce_{each}_sync": _REDUCTION for each in ("add", "min", "max", "and", "or", "xor")},
+    # What `_reword` makes of a tile's reduction.
+    "__tile_reduce": _Kind("auto {0} = {1};", "{0}, {2}, {3}", 4, 4),
+    **BLOCK_VOTES,
 }
 """The functions that become steps."""
 
 STEPS: Final = {step_of(name): name for name in CALLS}
 """The functions by their steps."""
+
+_BARRIERS: Final = {")", *map(step_of, BLOCK_VOTES)}  # what stands behind the name and "("
+_TILE: Final = re.compile(r"hal_tile(\d+)")
 
 _FULL: Final = re.compile(
     r"0x(f{8}|f{16}l{0,2})u?|0xf{16}ul{0,2}|~0u?l{0,2}|-1|\(unsigned(int)?\)-1"
@@ -101,23 +118,30 @@ def steps(
         name = f"hal_given{number}"
         parts = [part for part in kernel.parts(index + 2, close) if part[0] < part[1]]
         kind = CALLS[text]
-        is_full = not parts or _is_full(kernel, *parts[0], macros)
-        if not is_full or not kind.least <= len(parts) <= kind.most:
+        if not kind.least <= len(parts) <= kind.most:
             raise RefusedError
         words = [
             without_comments(source[kernel.tokens[a].start : kernel.tokens[b - 1].end])
-            for a, b in parts[1:]
+            for a, b in parts
         ]
-        handed = ", ".join(filter(None, [step_of(text), kind.step])).format(
-            name, *words, "warpSize"
-        )
-        line = f"{BARRIER[0]}({handed})"
+        declarations, mask = kind.declarations, "warpSize"
+        if parts and text not in BLOCK_VOTES:
+            mask, *words = words
+            if tile := _TILE.fullmatch(mask):
+                mask = tile[1]
+            elif _is_full(kernel, *parts[0], source, macros):
+                mask = "warpSize"
+            else:
+                declarations += f" const auto {{0}}_mask = {mask};"
+                mask = "{0}_mask"
+        handed = ", ".join(filter(None, [step_of(text), mask, kind.step]))
+        line = f"{declarations} {BARRIER[0]}({handed})".format(name, *words, "warpSize")
         start, end = kernel.tokens[index].start, kernel.tokens[close].end
         lines = "\n" * source.count("\n", start, end)
         if kind.declarations:
             place = kernel.tokens[first].start
-            yield Edit(place, place, f"{kind.declarations.format(name, *words)} {line}; ")
-            yield Edit(start, end, name + lines)
+            yield Edit(place, place, f"{line}; ")
+            yield Edit(start, end, kind.result.format(name) + lines)
         elif (first, kernel.end(first)) == (index, close + 2):
             yield Edit(start, end, line + lines)
         else:
@@ -139,7 +163,7 @@ def conditions(kernel: Words, source: str) -> Iterator[Edit]:
         after = behind[behind.index(BARRIER[0]) + 2] if BARRIER[0] in behind else ""
         if (
             meeting
-            and ")" not in meeting  # not a barrier: all threads must come to that
+            and _BARRIERS.isdisjoint(meeting)  # all threads must come to these
             and after not in meeting  # else the other threads of a warp may meet these there
             and BARRIER[0] not in texts[last:end]
             and texts[close + 1] == "{"
@@ -164,12 +188,18 @@ def _condition(kernel: Words, source: str, index: int, name: str) -> Iterator[Ed
 
 
 def _is_full(
-    kernel: Words, first: int, last: int, macros: Mapping[str, Sequence[Token] | None]
+    kernel: Words,
+    first: int,
+    last: int,
+    source: str,
+    macros: Mapping[str, Sequence[Token] | None],
 ) -> bool:
     """Return whether a mask names all lanes: a number, or an unchanged variable that is one."""
     texts = kernel.texts[first:last]
     if len(texts) == 1 and texts[0] in macros:
         texts = [each.text for each in macros[texts[0]] or ()]
+    elif len(texts) == 1 and kernel.is_constant(texts[0]):
+        texts = re.findall(rf"\b{texts[0]}\s*=\s*([^;]*?)\s*;", source)[:1]
     while texts[:1] == ["("] and texts[-1] == ")" and texts[1:2] != ["unsigned"]:
         texts = texts[1:-1]
     if _FULL.fullmatch("".join(texts).lower()):
@@ -187,4 +217,4 @@ def _is_full(
     end = places[0] + 2
     while kernel.texts[end] not in {",", ";"}:
         end = kernel.pair.get(end, end) + 1
-    return _is_full(kernel, places[0] + 2, end, macros)
+    return _is_full(kernel, places[0] + 2, end, source, macros)

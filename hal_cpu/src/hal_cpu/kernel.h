@@ -119,6 +119,14 @@ static HAL_INLINE int hal_count(const hal_thread_of<tell> &thread, const hal_pla
 #define __syncthreads_or(...) ((int)(HAL_COUNT((__VA_ARGS__) != 0) != 0))
 #define __syncthreads_and(...) ((int)(HAL_COUNT((__VA_ARGS__) == 0) == 0))
 
+// The thread's rank in its block.
+template <bool tell> static HAL_INLINE unsigned int hal_rank_of(const hal_thread_of<tell> &thread) {
+  const uint3 i = thread.hal_index;
+  const dim3 n = thread.hal_block_size;
+  return i.x + n.x * (i.y + n.y * i.z);
+}
+#define hal_rank hal_rank_of(hal_thread)
+
 #include "regions.h"
 
 // Qualifiers

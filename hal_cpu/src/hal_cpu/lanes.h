@@ -58,9 +58,17 @@ static int hold_meeting(struct thread_state *state, struct fiber *fiber) {
   return 1;
 }
 
+/* Lanes do not come to a meeting that names them, or one comes that it does not name. */
 static void missed(struct hal_worker *worker, const struct hal_meeting *meeting, unsigned long long lanes,
                    const struct hal_meeting *other) {
   char where[256] = "a __syncthreads()", text[400];
+  if (lanes & ~meeting->lanes) {
+    snprintf(text, sizeof text,
+             "its mask 0x%0*llx leaves out lane %u, which calls it; a mask names every thread that comes here",
+             (int)meeting->width / 4, meeting->lanes, (unsigned int)__builtin_ctzll(lanes));
+    misled(worker, meeting, text);
+    return;
+  }
   if (other)
     snprintf(where, sizeof where, "%s() in line %u of %s", other->name, other->place->line, other->place->file);
   snprintf(text, sizeof text,
@@ -120,11 +128,7 @@ static void meet_lanes(struct hal_worker *worker, const struct hal_meeting *meet
   if (!me) die("a kernel reached a function of warps that was not found in its source; write its name plainly");
   unsigned int lane = me->index % meeting->width;
   if (!meeting->open && !(meeting->lanes >> lane & 1)) {
-    char text[200];
-    snprintf(text, sizeof text,
-             "its mask 0x%0*llx leaves out lane %u, which calls it; a mask names every thread that comes here",
-             (int)meeting->width / 4, meeting->lanes, lane);
-    misled(worker, meeting, text);
+    missed(worker, meeting, 1ull << lane, NULL);
     switch_fiber(me, &state->home); /* the others are never resumed */
   }
   me->meeting = meeting;

@@ -120,3 +120,12 @@ static HAL_INLINE bool hal_leave(const unsigned char *left, short *lasts, int th
     hal_left[hal_i] = hal_some_left = true; \
     goto label;                           \
   }
+// Barriers with votes: how many threads that have not returned say so.
+static inline int hal_votes_of(const bool *votes, bool yes, int threads, const unsigned char *left) {
+  int count = 0;
+  for (int i = 0; i < threads; i++) count += votes[i] == yes && !(left && left[i]);
+  return count;
+}
+#define hal_step_syncthreads_count(votes, ...) hal_votes_of(votes, true, __VA_ARGS__)
+#define hal_step_syncthreads_or(votes, ...) (hal_votes_of(votes, true, __VA_ARGS__) != 0)
+#define hal_step_syncthreads_and(votes, ...) (hal_votes_of(votes, false, __VA_ARGS__) == 0)

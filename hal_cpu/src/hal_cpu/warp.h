@@ -22,9 +22,7 @@ template <class M> static HAL_INLINE hal_mask hal_lanes(M mask) {
 }
 
 template <bool tell> static HAL_INLINE int hal_lane(const hal_thread_of<tell> &thread) {
-  const uint3 i = thread.hal_index;
-  const dim3 n = thread.hal_block_size;
-  return (int)((i.x + n.x * (i.y + n.y * i.z)) % warpSize);
+  return (int)(hal_rank_of(thread) % warpSize);
 }
 
 static HAL_INLINE void hal_meet(const hal_quiet_thread_t &thread, const hal_meeting *meeting) {
@@ -89,6 +87,9 @@ static HAL_INLINE hal_mask hal_lanes_at(const hal_mask *warps, int first, int th
   if (warps) return warps[first / warpSize];
   return first + warpSize <= threads ? (hal_mask)~0ull : ((hal_mask)1 << (threads - first)) - 1;
 }
+template <class T> static HAL_INLINE void hal_give(T *values, hal_mask lanes, const T &result) {
+  HAL_NOT_UNROLLED for (int lane = 0; lane < warpSize; lane++) values[lane] = lanes >> lane & 1 ? result : values[lane];
+}
 template <class F, class T, class B>
 static HAL_INLINE void hal_step_shuffle(T (&values)[hal_threads_at_most], const T (&from)[hal_threads_at_most],
                                         const B &by, int width, int threads, const hal_mask *warps) {
@@ -119,30 +120,80 @@ static HAL_INLINE void hal_step_shuffle(T (&values)[hal_threads_at_most], const 
     static constexpr hal_meeting hal_met{&hal_here, name, HAL_WARP_SIZE, 0, (hal_mask)~0ull, nullptr, nullptr}; \
     &hal_met;                                                                                                       \
   })
+// The lanes that a thread's call names: those of its tile, or of a mask.
+struct hal_tiles { int size; };
+static HAL_INLINE hal_mask hal_named_by(hal_tiles tiles, int i) {
+  return (hal_mask)(~0ull >> (64 - tiles.size)) << i % warpSize / tiles.size * tiles.size;
+}
+// Those of a thread's tile among those of its warp.
+static HAL_INLINE hal_mask hal_of_tile(hal_mask votes, int rank, int size) {
+  return votes >> rank % warpSize / size * size & (hal_mask)(~0ull >> (64 - size));
+}
+template <class M> static HAL_INLINE hal_mask hal_named_by(const M &masks, int i) { return hal_lanes(hal_own(masks, i)); }
+static HAL_INLINE int hal_size_of(hal_tiles tiles) { return tiles.size; }
+template <class M> static HAL_INLINE int hal_size_of(const M &) { return 0; }
+// Do a step once for each mask of a warp, mostly for all lanes that come.
+template <class M, class S>
+static HAL_INLINE void hal_by_masks(const M &masks, int threads, const hal_mask *warps, S step) {
+  hal_warps left, named;
+  for (int first = 0; first < threads; first += warpSize) left.lanes[first / warpSize] = hal_lanes_at(warps, first, threads);
+  bool goes_on;
+  do {
+    goes_on = false;
+    for (int first = 0; first < threads; first += warpSize) {
+      hal_mask &lanes = left.lanes[first / warpSize];
+      const hal_mask mask = lanes ? lanes & hal_named_by(masks, first + __builtin_ctzll(lanes)) : 0;
+      named.lanes[first / warpSize] = mask;
+      lanes &= ~mask;
+      goes_on |= lanes != 0;
+    }
+    step(named.all());
+  } while (goes_on);
+}
 // Lanes that a step has named and that did not come to it. They may return; if they meet elsewhere, the launch fails.
 struct hal_absentees {
   bool any = false;
-  const hal_meeting *missed = nullptr;
+  hal_meeting missed;
+  hal_tiles tiles;  // of it, if it has no masks
   hal_mask lanes[hal_threads_at_most / warpSize] = {};
-  // Some threads (`warps`, or all) come to a step, or to a barrier (no meeting). Returns whether the block ends.
   template <bool tell>
+  __attribute__((noinline, cold)) bool fail(const hal_thread_of<tell> &thread, const hal_meeting &meeting, hal_mask which,
+                                            const hal_meeting *other) {
+    const uint3 block = thread.hal_block;
+    const dim3 grid = thread.hal_grid_size;
+    thread.hal_runner->block = block.x + grid.x * (block.y + (unsigned long long)grid.y * block.z);
+    thread.hal_runner->missed(thread.hal_runner, &meeting, which, other);
+    return true;
+  }
+  // Some threads (`warps`, or all) come to a step, or to a barrier (no meeting). Returns whether the block ends.
+  template <bool tell, class M>
   __attribute__((noinline, optimize("O1"))) bool meet(const hal_thread_of<tell> &thread, const hal_meeting *meeting,
-                                      const hal_mask *warps, int threads, const unsigned char *left) {
+                                      const hal_mask *warps, const M &masks, int threads, const unsigned char *left) {
     for (int first = 0; first < threads; first += warpSize) {
-      const int warp = first / warpSize;
+      hal_mask &absent = lanes[first / warpSize];
       const hal_mask here = left ? hal_lanes_but(left, first, threads) : hal_lanes_at(nullptr, first, threads);
-      const hal_mask come = warps ? warps[warp] : here;
-      if (come & lanes[warp]) {
-        const uint3 block = thread.hal_block;
-        const dim3 grid = thread.hal_grid_size;
-        thread.hal_runner->block = block.x + grid.x * (block.y + (unsigned long long)grid.y * block.z);
-        thread.hal_runner->missed(thread.hal_runner, missed, come & lanes[warp], meeting);
-        return true;
+      const hal_mask come = warps ? warps[first / warpSize] : here;
+      if (const hal_mask which = come & absent) {
+        if (!(which & missed.lanes)) missed.lanes = tiles.size ? hal_named_by(tiles, __builtin_ctzll(which)) : which;
+        return fail(thread, missed, which & missed.lanes, meeting);
       }
-      if (!come || come == here) continue;
-      if (!any) missed = meeting;
-      any = true;
-      lanes[warp] |= here & ~come;
+      if (!meeting || (hal_size_of(masks) && come == here)) continue;
+      hal_meeting told = *meeting;
+      hal_mask named = 0;
+      for (int lane = 0; lane < warpSize; lane++) {
+        const hal_mask self = (hal_mask)1 << lane;
+        if (!(come & ~named & self)) continue;
+        const hal_mask mask = hal_named_by(masks, first + lane);
+        hal_mask others = 0;
+        for (int other = 0; other < warpSize; other++)
+          if (come & mask & (hal_mask)1 << other && hal_named_by(masks, first + other) != mask) others |= (hal_mask)1 << other;
+        told.lanes = mask;
+        if (!(mask & self)) return fail(thread, told, self, nullptr);
+        if (others) return fail(thread, told, others, meeting);
+        named |= mask;
+        if (!any && mask & here & ~come) missed = told, tiles = {hal_size_of(masks)}, any = true;
+      }
+      absent |= named & here & ~come;
     }
     return false;
   }
@@ -227,6 +278,23 @@ HAL_SHUFFLE(shfl_xor, int, (lane ^ by) < end && (lane ^ by) >= 0 ? lane ^ by : l
 #define __shfl_down_sync(...) HAL_WARP(hal_shfl_down, "__shfl_down_sync", __VA_ARGS__)
 #define __shfl_xor_sync(...) HAL_WARP(hal_shfl_xor, "__shfl_xor_sync", __VA_ARGS__)
 
+// A tile's sum or the like, as its shuffles make it.
+template <class T, class F>
+static HAL_INLINE void hal_step_tile_reduce(T (&values)[hal_threads_at_most], const T (&from)[hal_threads_at_most],
+                                            const F &operation, int size, int threads, const hal_mask *warps) {
+  for (int first = 0; first < threads; first += warpSize) {
+    const hal_mask lanes = hal_lanes_at(warps, first, threads);
+    if (!lanes) continue;
+    T own[warpSize], other[warpSize];
+    __builtin_memcpy(own, from + first, sizeof own);
+    for (int by = size / 2; by > 0; by /= 2) {
+      HAL_NOT_UNROLLED for (int lane = 0; lane < warpSize; lane++) other[lane] = own[lanes >> (lane ^ by) & 1 ? lane ^ by : lane];
+      HAL_NOT_UNROLLED for (int lane = 0; lane < warpSize; lane++) own[lane] = operation(own[lane], other[lane]);
+    }
+    __builtin_memcpy(values + first, own, sizeof own);
+  }
+}
+
 // Votes
 
 struct hal_vote {
@@ -262,7 +330,7 @@ static HAL_INLINE hal_vote::out hal_ballot(const hal_thread_of<tell> &thread, co
       HAL_NOT_UNROLLED for (int lane = 0; lane < warpSize; lane++) yes |= (hal_mask)(values[first + lane] != 0) << lane;           \
       yes &= lanes;                                                                                               \
       const T result = __VA_ARGS__;                                                                               \
-      HAL_NOT_UNROLLED for (int lane = 0; lane < warpSize; lane++) values[first + lane] = result;                                  \
+      hal_give(values + first, lanes, result);                                                                    \
     }                                                                                                             \
   }
 HAL_STEP(ballot, yes)
@@ -316,9 +384,10 @@ static inline void hal_step_match_any(hal_mask (&values)[hal_threads_at_most], c
     const hal_mask lanes = hal_lanes_at(warps, first, threads);
     if (!lanes) continue;
     for (int lane = 0; lane < warpSize; lane++) {
+      if (!(lanes >> lane & 1)) continue;
       hal_mask same = 0;
       for (int other = 0; other < warpSize; other++)
-        if (lanes >> lane & lanes >> other & 1 &&
+        if (lanes >> other & 1 &&
             __builtin_memcmp(&hal_own(by, first + other), &hal_own(by, first + lane), sizeof hal_own(by, 0)) == 0)
           same |= (hal_mask)1 << other;
       values[first + lane] = same;
@@ -372,7 +441,7 @@ static HAL_INLINE hal_mask hal_match_all(const hal_thread_of<tell> &thread, cons
       hal_step<hal_reduce_##name<T>> given[warpSize];                                                             \
       HAL_NOT_UNROLLED for (int lane = 0; lane < warpSize; lane++) given[lane].in = from[first + lane], steps[lane] = given + lane; \
       const T result = hal_reduce_##name<T>::of(lanes, 0, steps);                                                 \
-      HAL_NOT_UNROLLED for (int lane = 0; lane < warpSize; lane++) values[first + lane] = result;                                  \
+      hal_give(values + first, lanes, result);                                                                    \
     }                                                                                                             \
   }
 HAL_REDUCE(add, a + b)
