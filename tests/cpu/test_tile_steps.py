@@ -11,7 +11,7 @@ GROUPS = """#include <cooperative_groups.h>
 #include <cooperative_groups/reduce.h>
 namespace cg = cooperative_groups;
 """
-SIZES = [32, 16, 8, 4, 2]
+SIZES = [32, 8]
 
 # Each source has a kernel `kernel(int *p, int n)` for a block of 64 threads; T is the size.
 SHAPES = {
@@ -83,6 +83,39 @@ __device__ int total(int a, cg::thread_block block) {{
   auto block = cg::this_thread_block();
   const int a = p[rank(block)];
   p[threadIdx.x] = total(a, block);
+}}""",
+    "templates": f"""
+template <class G> __device__ int sum(G group, int *s, int a) {{
+  const int rank = group.thread_rank();
+  for (int i = group.size() / 2; i > 0; i /= 2) {{
+    s[rank] = a;
+    group.sync();
+    if (rank < i) a += s[rank + i];
+    group.sync();
+  }}
+  return a;
+}}
+template <typename V, unsigned int size>
+__device__ V total(const cg::thread_block_tile<size> &tile, V a) {{
+  for (unsigned int i = size / 2; i > 0; i /= 2) a += tile.shfl_xor(a, i);
+  return a;
+}}
+{HEAD} {{
+  {BEGIN}
+  auto block = cg::this_thread_block();
+  cg::thread_block_tile<T> tile = cg::tiled_partition<T>(block);
+  int a = p[t];
+  float b = a * 0.3f;
+  __shared__ int all[64];
+  p[t] = sum(block, all, a) + total(tile, a) + (int)total<float, T>(tile, b);
+}}""",
+    "a namespace that is used": f"""using namespace cooperative_groups;
+{HEAD} {{
+  {BEGIN}
+  thread_block block = this_thread_block();
+  thread_block_tile<T> tile = tiled_partition<T>(block);
+  block.sync();
+  p[t] += tile.shfl_xor(s[63 - block.thread_rank()], 1);
 }}""",
     "no barrier": f"""{HEAD} {{
   auto block = cg::this_thread_block();

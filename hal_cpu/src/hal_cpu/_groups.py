@@ -17,6 +17,7 @@ from hal_cpu._region_tokens import Edit, Words
 BLOCK: Final = "this_thread_block"
 _NAMESPACE: Final = "hal_groups"  # of the dialect's own header
 _ALIAS: Final = re.compile(rf"\bnamespace\s+(\w+)\s*=\s*(?:::\s*)?{_NAMESPACE}\s*;")
+_UNNAMED: Final = frozenset([BLOCK, "tiled_partition", "thread_block", "thread_block_tile"])
 _KINDS: Final = frozenset(["auto", "const", "::", "<", ">", ",", "thread_block"])
 _TILE: Final = "thread_block_tile"
 _WIDTH: Final = 32
@@ -73,6 +74,15 @@ class Groups:
 
     def edits(self) -> Iterator[Edit]:
         """Yield the edits for groups of which all words are understood."""
+        using = re.search(rf"\busing\s+namespace\s+({'|'.join(self._names)})\s*;", self._source)
+        unnamed = [
+            Edit(token.start, token.start, f"{_NAMESPACE}::")
+            for token, before in zip(self._body.tokens[1:], self._texts, strict=False)
+            if using and token.text in _UNNAMED and before not in {"::", ".", "->"}
+        ]
+        if unnamed:
+            yield from unnamed
+            return
         edits: dict[str, list[Edit]] = {}
         parents: list[tuple[str, str]] = []
         unknown = set[str]()

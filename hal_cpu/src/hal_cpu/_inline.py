@@ -41,7 +41,9 @@ _PLACED: Final = frozenset(
 # Operators whose left side comes before the right one, or decides whether that is done.
 _SEQUENCES: Final = frozenset(["&&", "||", "?", "<<", ">>", "and", "or"])
 _MEMBER: Final = frozenset([".", "->", "::"])
-_GROUPS: Final = frozenset(["thread_block", "thread_block_tile"])
+_TILE: Final = "thread_block_tile"
+_GROUPS: Final = frozenset(["thread_block", _TILE])
+_MAKERS: Final = frozenset(["this_thread_block", "tiled_partition"])  # of groups
 # Of numbers, by their type.
 _SUFFIXES: Final = {
     "int": "",
@@ -309,14 +311,22 @@ class _Call:
             self._shared[self._names[name]] = first, last
 
     def _deduced(self, template: Sequence[str]) -> list[str]:
-        """Return what a template's parameter is: the type of a variable that is an argument."""
+        """Return what a template's parameter is: the type of a variable that is an argument.
+
+        Or the size of one that is a tile.
+        """
         texts, types = self._kernel.texts, {*self._kernel.types, "const"}
         parts = self._kernel.parts(self._open + 1, self._close)
         for (first, last), parameter in zip(parts, self._function.parameters, strict=True):
-            if parameter.type != [template[-1]] or parameter.sign or last > first + 1:
+            if template[-1] not in parameter.type or last > first + 1:
                 continue
             name = texts[first]
             place = next(i for i, text in enumerate(texts) if text == name)
+            value = texts[place : self._kernel.end(place)]
+            if not _MAKERS.isdisjoint(value) and value[1] == "=":
+                return [value[value.index("<") + 1] if _TILE in parameter.type else _TILE]
+            if parameter.type != [template[-1]] or parameter.sign:
+                continue
             begin = place
             while texts[begin - 1] in types:
                 begin -= 1
@@ -330,7 +340,7 @@ class _Call:
         for words, given in zip(self._function.template, self._given, strict=True):
             *kind, name = words
             if kind in (["class"], ["typename"]):
-                self._names[name] = self._type(given)
+                self._names[name] = _TILE if given == [_TILE] else self._type(given)
             elif len(given) != 1 or not kind or not TYPES.issuperset(kind):
                 raise RefusedError
             elif given[0].isdecimal() and " ".join(kind) in _SUFFIXES:
@@ -369,7 +379,7 @@ class _Call:
         for (kind, parameter, sign), tokens in zip(function.parameters, arguments, strict=True):
             words = [token.text for token in tokens]
             text = self._join(tokens, {})
-            if not _GROUPS.isdisjoint(kind):
+            if not _GROUPS.isdisjoint({*kind, *map(self._names.get, kind)}):
                 is_itself = words[-3:] == ["this_thread_block", "(", ")"] or len(words) == 1
             else:
                 is_itself = sign in {"&", "["} and len(words) == 1 and words[0] in taken

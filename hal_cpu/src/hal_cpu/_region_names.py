@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 from hal.cpp_tokens import Token
 from hal_cpu._region_parts import Limit, Step, Takers, Variable
@@ -24,6 +25,13 @@ from hal_cpu._region_tokens import (
 
 # Applies to what is declared itself, not to what it points to.
 _CONST = re.compile(r"(?:\A|\*)[^*\[(]*\bconst\b[^*\[(]*\Z")
+
+
+class _Index(NamedTuple):
+    """A thread's index in x, or its rank in the block."""
+
+    type: str
+    is_rank: bool
 
 
 class Names(Words):
@@ -51,7 +59,7 @@ class Names(Words):
         self._names_of_all: set[str] = set()  # where only some threads come: those from before
         self._asked: set[str] | None = None
         self._again: dict[str, bool] = {}  # what each region computes from the thread's index
-        self._indices: dict[str, str] = {}  # the types of variables for the thread's index in x
+        self._indices: dict[str, _Index] = {}  # variables for the thread's index
         self._shared_names: frozenset[str] = frozenset()
         # Each thread has its own from the beginning.
         self._changed = {name for name in self._names - self._uniform if self._is_written(name)}
@@ -64,10 +72,13 @@ class Names(Words):
         """
         return self._is_free(first, last, self._uniform, self._shared_names)
 
-    def _is_index(self, first: int, last: int) -> bool:
-        """Return whether an expression is the thread's index in x, or a variable for it."""
-        texts = self.texts[first:last]
-        return texts == ["threadIdx", ".", "x"] or (len(texts) == 1 and texts[0] in self._indices)
+    def _index(self, first: int, last: int) -> _Index | None:
+        """Return what index of the thread's an expression is, if it is one or a variable for it."""
+        text = "".join(self.texts[first:last])
+        is_rank = text == "hal_rank"
+        if is_rank or text == "threadIdx.x":
+            return _Index("unsigned int", is_rank)
+        return self._indices.get(text)
 
     def counts_in_grid(self) -> bool:
         """Return whether a thread may be asked for its index in x in the grid.
@@ -99,16 +110,16 @@ class Names(Words):
             last = self.pair.get(last, last) + 1
         if (
             function is None
-            or not self._is_index(first, middle)
+            or not (index_ := self._index(first, middle))
             or not self._is_bound(middle + 1, last)
             or "||" in self.texts[first:close]
             or "?" in self.texts[first:close]
         ):
             return None
-        kind = self._indices.get(self.texts[first], "unsigned int")
         a, b = self.tokens[middle + 1].start, self.tokens[last - 1].end
         bound = f"({without_comments(self._source[a:b])})"
-        return Limit(kind, function, bound, (first, close) if last == close else None)
+        condition = (first, close) if last == close else None
+        return Limit(index_.type, function, bound, condition, index_.is_rank)
 
     # Declarations
 

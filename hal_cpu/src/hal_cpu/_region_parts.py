@@ -110,13 +110,16 @@ class Limit:
     function: str  # hal_below or hal_at
     bound: str
     condition: tuple[int, int] | None = None  # its tokens, if it is all that the `if` asks
+    is_rank: bool = False  # the index is that in the block: the same where that is one row
 
     def span(self) -> str:
-        return f"{self.function}<{self.type}>(hal_size_x, {self.bound})"
+        span = f"{self.function}<{self.type}>(hal_size_x, {self.bound})"
+        return f"hal_rows > 1 ? hal_all(hal_size_x) : {span}" if self.is_rank else span
 
     def is_met(self) -> str:
         """Return a condition that is true where only threads of the span run."""
-        return f"hal_is_whole<{self.type}>({self.bound})"
+        is_whole = f"hal_is_whole<{self.type}>({self.bound})"
+        return f"(hal_rows == 1 && {is_whole})" if self.is_rank else is_whole
 
 
 @dataclass(slots=True)

@@ -438,7 +438,8 @@ class _Splitter(Names):
             self._source[self.tokens[a].start : self.tokens[b - 1].end]
             for a, b in ((begin, behind), (one + 3, two), (two + 3, close))
         )
-        is_index = counter.type in WIDE and self._is_index(begin, behind)
+        start = self._index(begin, behind)
+        is_index = counter.type in WIDE and start is not None and not start.is_rank
         parts = self._parts(index, close + 1, end) if is_index else [(index, [])]
         body = set(self.texts[close:end])
         is_short = len(parts) == 1 and end - close <= _SHORT and body.isdisjoint(CONTROL)
@@ -556,8 +557,8 @@ class _Splitter(Names):
         if is_again and all(self._is_free(*each, known) for each in inits):
             self._again.update(dict.fromkeys(names, True))
             for variable in variables:
-                if variable.type in WIDE and self._is_index(*variable.init):
-                    self._indices[variable.name] = variable.type
+                if variable.type in WIDE and (start := self._index(*variable.init)):
+                    self._indices[variable.name] = start._replace(type=variable.type)
             self._open.again.append((tuple(names), index, end))
             return
         self._open.declared += variables

@@ -116,7 +116,7 @@ class _Body(Words):
     # Braces
 
     def braces(self, meeting: Collection[str]) -> Iterator[Edit]:
-        """Yield the edits for control flow that meets and has no braces, or meets in conditions."""
+        """Yield the edits for statements of control flow that meets and has no braces."""
         texts = self.texts
         for index, text in enumerate(texts):
             if text not in {"for", "while", "if", "do"}:
@@ -124,7 +124,7 @@ class _Body(Words):
             first = index + 1 if text == "do" else self.pair[index + 1] + 1
             last = self.end(first)
             parts = [(first, last)]
-            if text == "if" and texts[last] == "else" and texts[last + 1] != "if":
+            if text == "if" and texts[last] == "else":
                 parts.append((last + 1, self.end(last + 1)))
             if not {*meeting}.isdisjoint(texts[first : parts[-1][1]]):
                 for first, last in parts:
