@@ -270,6 +270,14 @@ struct derived : base { int x; };
 typedef derived other;
 __global__ void kernel(int *p) { BODY(other o) }
 """,
+    "table in sight": """
+__device__ void meet() { __syncthreads(); }
+__device__ void (*const table[])() = {meet};
+#undef BODY
+#define BODY(f) __shared__ int s[32]; s[threadIdx.x] = p[threadIdx.x]; f; \\
+  p[threadIdx.x] = s[31 - threadIdx.x];
+__global__ void kernel(int *p) { BODY(table[0]()) }
+""",
     "table": """
 __device__ void sync() { __syncthreads(); }
 __device__ void (*const table[])() = {sync};

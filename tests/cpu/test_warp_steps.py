@@ -234,11 +234,22 @@ const unsigned long long WIDE = ~0ull;
     if (b > 10) break;
     s[t] += b;
   }}
+  do a -= 3; while (__syncthreads_or(a >
+      5));
+  while (!__syncthreads_and(a > 20)) {{
+    a++;
+    if (a % 2) continue;
+    a += t % 3;
+  }}
   if (n > 3) a += __syncthreads_count(a & 1);
   p[t] = a + s[63 - t];
 }}""",
 }
 KEPT = {
+    "masks with which others pass": "if (t < 16) p[t] = __any_sync(~0u, t);"
+    " if (t > 15) p[t] = __shfl_sync(t < 32 ? 0xffff0000 : ~0u, t, 3); p[t] = __any_sync(~0u, n);",
+    "a round that ends before a vote": "int a = t; do { if (a-- > 9) continue; s[t] = a; }"
+    " while (__syncthreads_or(a > 0)); p[t] = s[t];",
     "a vote of some": "if (t < 32) p[t] = __syncthreads_count(t); p[t] += __any_sync(~0u, t);",
     "a loop of some": "for (int i = 0; i < t / 32; i++) p[t] = __any_sync(~0u, t);",
     "a barrier of a warp": "if (t < 32) { __syncthreads(); p[t] = __any_sync(~0u, t); }",

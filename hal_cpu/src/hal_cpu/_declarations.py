@@ -246,7 +246,7 @@ def _names(head: list[Token]) -> set[str]:
     for before, token in itertools.pairwise(head):
         depth += (before.text == "(") - (before.text == ")")
         called = token.text == "(" and before.kind == "word" and depth == 0
-        if called and before.text not in _KEYWORDS:
+        if called and before.text not in _KEYWORDS | _COMMON:
             functions.add(before.text)
     return functions or {token.text for token in head if token.kind == "word"} - _COMMON
 

@@ -281,9 +281,7 @@ class _Splitter(Names):
         self._names -= counters
         self._uniform -= counters
         if after < end:  # else
-            if self.texts[after] != "else" or self.texts[after + 1] not in {"{", "if"}:
-                raise RefusedError
-            self._around(after + 1, end)
+            self._braces(after + 1)
 
     def _some(self, index: int, close: int, end: int) -> None:
         """Take an `if` for some threads with steps of warps in it, as `_warps` writes it."""

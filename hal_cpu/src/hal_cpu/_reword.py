@@ -7,6 +7,7 @@
 - Cooperative groups are no longer there, as `_groups` says.
 - Of several variables of one name, each in a block of its own with barriers, all but the first get
   names of their own, and so does one that is named like what stands outside of the kernel.
+- ``while (f(x)) ...`` with a vote becomes ``while (true) { if (!(f(x))) break; ... }``.
 - Where control flow has no braces around a barrier, it gets them.
 - A function with barriers stands in place of its calls, as `_inline` says.
 """
@@ -33,6 +34,7 @@ from hal_cpu._region_tokens import (
     Words,
     merge,
     simplified,
+    without_comments,
 )
 
 _CONDITION: Final = re.compile(r"#\s*(?:if|el|include)")
@@ -82,6 +84,7 @@ def reworded(
         ways.append(Groups(body, source).edits)
     ways.append(lambda: body.names(outside.users))
     if not any(map(body.is_hidden, range(len(body.texts)))):
+        ways.append(body.loops)
         ways.append(lambda: body.braces({BARRIER[0], *functions, *_warps.CALLS}))
         ways.append(lambda: inlined(body, source, parameters, functions))
         if steps and not texts.isdisjoint(_warps.CALLS):
@@ -112,6 +115,26 @@ class _Body(Words):
     def _begins(self, index: int) -> bool:
         """Return whether a statement begins here, of a block."""
         return self.texts[index - 1] in {"{", "}", ";"}
+
+    # Loops
+
+    def loops(self) -> Iterator[Edit]:
+        """Yield the edits for loops until a barrier's vote, which they leave from within."""
+        ends = {self.end(i + 1): i for i, text in enumerate(self.texts) if text == "do"}
+        for index, text in enumerate(self.texts):
+            close = self.pair.get(index + 1, 0)
+            if text != "while" or _warps.BLOCK_VOTES.keys().isdisjoint(self.texts[index:close]):
+                continue
+            start, end = self.tokens[index + 2].start, self.tokens[close - 1].end
+            leave = f"if (!({without_comments(self._source[start:end])})) break;"
+            if index not in ends:
+                yield self._without(index + 2, close - 1, "true")
+                before, behind = self.tokens[close].end, self.tokens[self.end(index) - 1].end
+                yield Edit(before, before, f" {{ {leave}")
+                yield Edit(behind, behind, " }")
+            elif "continue" not in self.texts[ends[index] : index]:
+                yield self._without(ends[index], ends[index], "while (true) {")
+                yield self._without(index, close + 1, f"{leave} }}")
 
     # Braces
 

@@ -127,9 +127,10 @@ def steps(
         declarations, mask = kind.declarations, "warpSize"
         if parts and text not in BLOCK_VOTES:
             mask, *words = words
-            if tile := _TILE.fullmatch(mask):
+            tile = _TILE.fullmatch(mask)
+            if tile and tile[1] != "32":
                 mask = tile[1]
-            elif _is_full(kernel, *parts[0], source, macros):
+            elif tile or _is_full(kernel, *parts[0], source, macros):
                 mask = "warpSize"
             else:
                 declarations += f" const auto {{0}}_mask = {mask};"
@@ -152,19 +153,25 @@ def conditions(kernel: Words, source: str) -> Iterator[Edit]:
     """Yield edits that make conditions of steps, but not of barriers, variables of each thread."""
     texts = kernel.texts
     number = last_number(GIVEN, texts)
+    meetings = [
+        (index, texts[index + 2], texts[index + 4])
+        for index, text in enumerate(texts)
+        if text == BARRIER[0]
+    ]
+    # Where masks differ, threads may pass a step that others wait before.
+    is_first_alone = len({mask for _, name, mask in meetings if name != ")"}) == 1
     for index, text in enumerate(texts):
         if text != "if" or texts[index - 1] not in {"{", "}", ";"}:
             continue
         close = kernel.pair[index + 1]
         last, end = kernel.end(close + 1), kernel.end(index)
-        words = texts[close:last]
-        meeting = [words[place + 2] for place, word in enumerate(words) if word == BARRIER[0]]
-        behind = texts[end:]
-        after = behind[behind.index(BARRIER[0]) + 2] if BARRIER[0] in behind else ""
+        meeting = {name for place, name, _ in meetings if close < place < last}
+        behind = [name for place, name, _ in meetings if place >= end]
         if (
             meeting
             and _BARRIERS.isdisjoint(meeting)  # all threads must come to these
-            and after not in meeting  # else the other threads of a warp may meet these there
+            # Else the other threads of a warp may meet these there.
+            and meeting.isdisjoint(behind[:1] if is_first_alone else behind)
             and BARRIER[0] not in texts[last:end]
             and texts[close + 1] == "{"
             and texts[index + 2] not in kernel.types

@@ -62,10 +62,11 @@ static int hold_meeting(struct thread_state *state, struct fiber *fiber) {
 static void missed(struct hal_worker *worker, const struct hal_meeting *meeting, unsigned long long lanes,
                    const struct hal_meeting *other) {
   char where[256] = "a __syncthreads()", text[400];
+  const int digits = meeting->width == 64 ? 16 : 8;
   if (lanes & ~meeting->lanes) {
     snprintf(text, sizeof text,
              "its mask 0x%0*llx leaves out lane %u, which calls it; a mask names every thread that comes here",
-             (int)meeting->width / 4, meeting->lanes, (unsigned int)__builtin_ctzll(lanes));
+             digits, meeting->lanes, (unsigned int)__builtin_ctzll(lanes));
     misled(worker, meeting, text);
     return;
   }
@@ -74,7 +75,7 @@ static void missed(struct hal_worker *worker, const struct hal_meeting *meeting,
   snprintf(text, sizeof text,
            "its mask 0x%0*llx names the lanes 0x%0*llx, which do not come: they wait at %s; name only threads that "
            "come here, all with one mask",
-           (int)meeting->width / 4, meeting->lanes, (int)meeting->width / 4, lanes, where);
+           digits, meeting->lanes, digits, lanes, where);
   misled(worker, meeting, text);
 }
 
