@@ -75,7 +75,9 @@ struct Pair {{ float a; char b; }};
   {BEGIN}
   int a = __shfl_sync(~0u, warp_sum(__shfl_xor_sync(~0u, p[t], 1)),
     __shfl_sync(~0u, t, 3)), b = 2;
-  p[t] = warp_sum(warp_sum(a + b) % 7) + __LINE__;
+  const unsigned c = a, d = __ballot_sync(~0u, c & 1),
+    e = __any_sync(~0u, d > 5);
+  p[t] = warp_sum(warp_sum(a + b) % 7) + __LINE__ + d + e;
 }}""",
     "a condition": f"{HEAD} {{ {BEGIN} if (__any_sync(~0u, p[t] > 500)) p[t] = n; else p[t]++; }}",
     "a block's sum": f"""{SUM}
@@ -238,9 +240,10 @@ const unsigned long long WIDE = ~0ull;
       5));
   while (!__syncthreads_and(a > 20)) {{
     a++;
-    if (a % 2) continue;
+    if (n % 2) continue;
     a += t % 3;
   }}
+  while (__syncthreads_or(a > 90)) a -= 7;
   if (n > 3) a += __syncthreads_count(a & 1);
   p[t] = a + s[63 - t];
 }}""",

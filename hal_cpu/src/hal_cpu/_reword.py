@@ -7,6 +7,7 @@
 - Cooperative groups are no longer there, as `_groups` says.
 - Of several variables of one name, each in a block of its own with barriers, all but the first get
   names of their own, and so does one that is named like what stands outside of the kernel.
+- ``int a = 1, b = f(x);`` with a function that meets becomes two declarations.
 - ``while (f(x)) ...`` with a vote becomes ``while (true) { if (!(f(x))) break; ... }``.
 - Where control flow has no braces around a barrier, it gets them.
 - A function with barriers stands in place of its calls, as `_inline` says.
@@ -85,7 +86,9 @@ def reworded(
     ways.append(lambda: body.names(outside.users))
     if not any(map(body.is_hidden, range(len(body.texts)))):
         ways.append(body.loops)
-        ways.append(lambda: body.braces({BARRIER[0], *functions, *_warps.CALLS}))
+        meeting = {BARRIER[0], *functions, *_warps.CALLS}
+        ways.append(lambda: body.several(meeting))
+        ways.append(lambda: body.braces(meeting))
         ways.append(lambda: inlined(body, source, parameters, functions))
         if steps and not texts.isdisjoint(_warps.CALLS):
             ways.append(lambda: _warps.steps(body, source, outside.macros))
@@ -129,9 +132,11 @@ class _Body(Words):
             leave = f"if (!({without_comments(self._source[start:end])})) break;"
             if index not in ends:
                 yield self._without(index + 2, close - 1, "true")
-                before, behind = self.tokens[close].end, self.tokens[self.end(index) - 1].end
-                yield Edit(before, before, f" {{ {leave}")
-                yield Edit(behind, behind, " }")
+                has_braces = self.texts[close + 1] == "{"
+                place = self.tokens[close + has_braces].end
+                behind = self.tokens[self.end(index) - 1].end
+                yield Edit(place, place, f" {leave}" if has_braces else f" {{ {leave}")
+                yield Edit(behind, behind, "" if has_braces else " }")
             elif "continue" not in self.texts[ends[index] : index]:
                 yield self._without(ends[index], ends[index], "while (true) {")
                 yield self._without(index, close + 1, f"{leave} }}")
@@ -181,6 +186,14 @@ class _Body(Words):
                     value = "" if kind == "auto" else kind if several else f"({kind})"
                     place = self.tokens[open_].start
                     yield Edit(place, place, f" = {value}")
+
+    def several(self, meeting: Collection[str]) -> Iterator[Edit]:
+        """Yield the edits for variables behind others in a declaration whose values meet."""
+        for index, name, parts in self._declarations({"const", *TYPES, *VECTORS}):
+            kind = " ".join(self.texts[index:name])
+            if not {*meeting}.isdisjoint(self.texts[parts[0][1] : parts[-1][1]]):
+                for first, _ in parts[1:]:
+                    yield self._without(first - 1, first - 1, f"; {kind} ")
 
     # Counters
 
