@@ -38,6 +38,7 @@ from hal_cpu._region_tokens import (
     without_comments,
 )
 
+_HEADS: Final = frozenset({"const"}) | TYPES | VECTORS
 _CONDITION: Final = re.compile(r"#\s*(?:if|el|include)")
 
 
@@ -84,9 +85,10 @@ def reworded(
     if steps and BLOCK in texts:
         ways.append(Groups(body, source).edits)
     ways.append(lambda: body.names(outside.users))
-    if not any(map(body.is_hidden, range(len(body.texts)))):
-        ways.append(body.loops)
-        meeting = {BARRIER[0], *functions, *_warps.CALLS}
+    meeting = {BARRIER[0], *functions, *_warps.CALLS}
+    if not meeting.isdisjoint(texts) and not any(map(body.is_hidden, range(len(body.texts)))):
+        if not texts.isdisjoint(_warps.BLOCK_VOTES):
+            ways.append(body.loops)
         ways.append(lambda: body.several(meeting))
         ways.append(lambda: body.braces(meeting))
         ways.append(lambda: inlined(body, source, parameters, functions))
@@ -165,13 +167,13 @@ class _Body(Words):
 
     def values(self) -> Iterator[Edit]:
         """Yield the edits for variables whose values stand in parentheses."""
-        heads = {"const", *TYPES, *VECTORS}
-        for index in range(1, len(self.texts)):
-            is_first = self._begins(index) or self.texts[index - 2 : index] == ["for", "("]
-            if self.texts[index] not in heads or not is_first:
+        for index, text in enumerate(self.texts):
+            if text not in _HEADS or not (
+                self._begins(index) or self.texts[index - 2 : index] == ["for", "("]
+            ):
                 continue
             name = index
-            while self.texts[name] in heads:
+            while self.texts[name] in _HEADS:
                 name += 1
             kind = " ".join(each for each in self.texts[index:name] if each != "const")
             for first, last in self.parts(name, self.end(index) - 1):
@@ -180,7 +182,7 @@ class _Body(Words):
                     self.tokens[first].kind == "word"
                     and self.texts[open_] == "("
                     and self.pair[open_] == last - 1 > open_ + 1
-                    and self.texts[open_ + 1] not in {*heads, "*", "&", ")"}
+                    and self.texts[open_ + 1] not in {*_HEADS, "*", "&", ")"}
                 ):
                     several = len(self.parts(open_ + 1, last - 1)) > 1
                     value = "" if kind == "auto" else kind if several else f"({kind})"
@@ -189,7 +191,7 @@ class _Body(Words):
 
     def several(self, meeting: Collection[str]) -> Iterator[Edit]:
         """Yield the edits for variables behind others in a declaration whose values meet."""
-        for index, name, parts in self._declarations({"const", *TYPES, *VECTORS}):
+        for index, name, parts in self._declarations(_HEADS):
             kind = " ".join(self.texts[index:name])
             if not {*meeting}.isdisjoint(self.texts[parts[0][1] : parts[-1][1]]):
                 for first, _ in parts[1:]:
@@ -253,7 +255,7 @@ class _Body(Words):
         """Yield the edits for names in blocks with barriers that others have as well."""
         found = [
             (self.texts[place], place, last)
-            for index, _, parts in self._declarations({"const", *TYPES, *VECTORS})
+            for index, _, parts in self._declarations(_HEADS)
             for first in [self.around(index, "{")]
             for last in [self.pair[first]]
             if BARRIER[0] in self.texts[first:last]
