@@ -87,6 +87,8 @@ __device__ int g(int a) {{
   __syncthreads();
   p[threadIdx.x] ^= g(3);
 }}""",
+    "behind another variable": f"""{SWAP}
+{HEAD} {{ {BEGIN} int a = n++, b = swap(n, s); p[t] = a + b; }}""",
     "templates": f"""
 template <int N, typename T> __device__ T total(T a) {{
   __shared__ T s[N];
@@ -209,7 +211,8 @@ HIDDEN = {
     "of a condition": f"{SWAP}{HEAD} {{ {BEGIN} if (n && swap(t, s)) p[t] = 1; }}",
     "of a loop": f"{SWAP}{HEAD} {{ {BEGIN} while (swap(n, s)) n = 0; }}",
     "of a thread": f"{SWAP}{HEAD} {{ {BEGIN} if (t < 64) p[t] = swap(n, s); }}",
-    "behind a comma": f"{SWAP}{HEAD} {{ {BEGIN} int a = n++, b = swap(n, s); p[t] = a + b; }}",
+    "in a comma's right side": f"{SWAP}{HEAD} {{ {BEGIN}"
+    f" int a, b; b = (a = n++, swap(n, s)); p[t] = a + b; }}",
     "of several returns": "__device__ int f(int a) { if (a > 3) return 1; __syncthreads();"
     f" return a; }} {HEAD} {{ p[threadIdx.x] = f(n); }}",
     "of another name outside": "__device__ int more = 3;"

@@ -193,7 +193,8 @@ class _Body(Words):
         """Yield the edits for variables behind others in a declaration whose values meet."""
         for index, name, parts in self._declarations(_HEADS):
             kind = " ".join(self.texts[index:name])
-            if not {*meeting}.isdisjoint(self.texts[parts[0][1] : parts[-1][1]]):
+            meets = not {*meeting}.isdisjoint(self.texts[parts[0][1] : parts[-1][1]])
+            if meets and all(map(self._name_of, parts)):  # else a comma is one of a template
                 for first, _ in parts[1:]:
                     yield self._without(first - 1, first - 1, f"; {kind} ")
 
