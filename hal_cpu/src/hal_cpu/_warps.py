@@ -76,8 +76,8 @@ CALLS: Final = {
 }
 """The functions that become steps."""
 
-STEPS: Final = {step_of(name): name for name in CALLS}
-"""The functions by their steps."""
+STEPS: Final = {step_of(name): name.removeprefix("__tile_") for name in CALLS}
+"""The functions by their steps, as messages name them."""
 
 _BARRIERS: Final = {")", *map(step_of, BLOCK_VOTES)}  # what stands behind the name and "("
 _TILE: Final = re.compile(r"hal_tile(\d+)")
