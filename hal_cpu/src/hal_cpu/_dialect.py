@@ -189,8 +189,9 @@ def rewrite(
             if _RESTRICT.search(kind)
         )
         ways.append(way)
+        shape = str(axes) if body.isdisjoint(_warps.STEPS) else f"{axes} | hal_in_steps"
         bounds = entry.launch_bounds or "hal_threads_at_most"
-        export = f"HAL_KERNEL({entry.name}, {way}, {axes}, {alone:#x}ull, {flags}, ({bounds}))"
+        export = f"HAL_KERNEL({entry.name}, {way}, {shape}, {alone:#x}ull, {flags}, ({bounds}))"
         export = f"{_assertions(entry)}\n{export}"
         edits.append(_Edit(entry.body_end, entry.body_end, export))
     if is_hidden and expand and (expanded := expand(original, "".join(head))):

@@ -81,7 +81,7 @@ class Step(NamedTuple):
             may_miss = "true" if self.takers or self.has_masks() else "hal_missed.any"
             come = warps if self.takers else "nullptr"
             masks = self.masks[0] if self.has_masks() else f"hal_tiles{{{[*self.masks, 32][0]}}}"
-            what = f"hal_outer, {meeting}, {come}, {masks}, hal_threads, {_LEFT}"
+            what = f"{meeting}, {come}, {masks}, hal_threads, {_LEFT}"
             text = f"if ({may_miss} && hal_missed.meet({what})) return; "
         if self.words:
             result = self.words[0]

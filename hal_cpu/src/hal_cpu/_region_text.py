@@ -89,7 +89,7 @@ class Writer:
         copies = copies and f"for (int hal_i = 0; hal_i < hal_threads; hal_i++) {{ {copies} }}"
         about = f"{int(returns)}, {int(axes_of(self._tokens) == 1)}, {int(self._counts_in_grid)}"
         is_missed = bool(self._takers) or any(each.has_masks() for each in self._steps.values())
-        missed = " hal_absentees hal_missed;" if is_missed else ""
+        missed = " hal_absentees hal_missed(hal_outer);" if is_missed else ""
         yield Edit(start, start, f"HAL_BLOCK_BEGIN({about});{missed}{storage} {copies}")
         before: list[tuple[tuple[str, ...], int, int]] = []
         declared = set(self._changed)

@@ -38,15 +38,17 @@ template <class T> struct hal_restrict<T *, true> { typedef T *__restrict type; 
 
 enum { hal_few = 0x7fffffff - 1024 };  // threads in a direction that can be counted with an int
 enum { hal_each, hal_each_with_vectors, hal_side_by_side, hal_by_itself };
-template <int way, int axes, unsigned long long alone, auto F> struct hal_kernel_of;
+enum { hal_in_steps = 4 };
+template <int way, int shape, unsigned long long alone, auto F> struct hal_kernel_of;
 
 // `way`: threads run one by one (with loops over vectors of their own or without), side by side, or the kernel runs its
-// block by itself. `axes`: it asks for a thread's index in x, in x and y, or in all (0: in x, and not in the grid). In the
-// others a block has one thread, or is as rare as a huge grid: no loops over them. `alone`: a bit for each of the first
-// 64 parameters that is marked `__restrict__`.
-template <int way, int axes, unsigned long long alone, bool tell, class... A,
+// block by itself. `shape`: it asks for a thread's index in x, in x and y, or in all (0: in x, and not in the grid). In the
+// others a block has one thread, or is as rare as a huge grid: no loops over them. With `hal_in_steps` if steps of warps
+// stand between its loops. `alone`: a bit for each of the first 64 parameters that is marked `__restrict__`.
+template <int way, int shape, unsigned long long alone, bool tell, class... A,
           void (*F)(const hal_thread_of<tell> &, A...)>
-struct hal_kernel_of<way, axes, alone, F> {
+struct hal_kernel_of<way, shape, alone, F> {
+  static constexpr int axes = shape & 3;
   static constexpr hal_layout<A...> hal_parameters_of = {};
   static constexpr unsigned int hal_count = sizeof...(A), hal_bytes = hal_parameters_of.offset[sizeof...(A)];
   static constexpr const unsigned int *hal_sizes = hal_parameters_of.size, *hal_offsets = hal_parameters_of.offset;
@@ -141,6 +143,9 @@ struct hal_kernel_of<way, axes, alone, F> {
     // Without an index in the grid the compiler needs no ranges of values to know that none wraps round. The passes that
     // find ranges, and common expressions far apart, are a tenth of its time.
     HAL_LOOPS(fast_from_zero, true, (noinline, optimize("no-tree-vrp", "no-gcse")))
+    // Between steps the compiler finds many ways through the kernel to be copied, and none that is worth it.
+    HAL_LOOPS(fast_in_steps, true, (noinline, optimize("no-thread-jumps")))
+    HAL_LOOPS(fast_in_steps_from_zero, true, (noinline, optimize("no-tree-vrp", "no-gcse", "no-thread-jumps")))
     // For what hardly anybody launches: it is to take the compiler little time. (clang ignores the level. At -Og it runs
     // twice as fast, and a kernel takes a twelfth longer to compile.)
     HAL_LOOPS(any, false, (cold, noinline, optimize("O0")))
@@ -150,6 +155,8 @@ struct hal_kernel_of<way, axes, alone, F> {
   static HAL_INLINE void run(bool is_small, const hal_launch *launch, hal_worker *worker, unsigned long long first,
                              unsigned long long last, hal_indices<I...>) {
     constexpr auto fast = way == hal_each_with_vectors ? of<I...>::fast_with_vectors
+                          : shape == hal_in_steps      ? of<I...>::fast_in_steps_from_zero
+                          : shape > hal_in_steps       ? of<I...>::fast_in_steps
                           : axes == 0                  ? of<I...>::fast_from_zero
                                                        : of<I...>::fast;
     if (is_small)
@@ -183,16 +190,16 @@ constexpr unsigned int hal_bounded(long long threads) {
   return threads > 0 && threads < hal_threads_at_most ? (unsigned int)threads : hal_threads_at_most;
 }
 
-#define HAL_KERNEL(name, way, axes, alone, flags, bounds)                                        \
+#define HAL_KERNEL(name, way, shape, alone, flags, bounds)                                        \
   extern "C++" {                                                                                   \
   extern "C" {                                                                                     \
   extern const hal_kernel hal_kernel_##name;                                                       \
   HAL_EXPORT const hal_kernel hal_kernel_##name = {                                                \
-      HAL_IMAGE_ABI, flags, #name, hal_kernel_of<way, axes, alone, name>::hal_run,                  \
+      HAL_IMAGE_ABI, flags, #name, hal_kernel_of<way, shape, alone, name>::hal_run,                  \
       hal_bounded((long long)bounds), 0,                                                           \
-      hal_kernel_of<way, axes, alone, name>::hal_bytes,                                             \
-      hal_kernel_of<way, axes, alone, name>::hal_count,                                             \
-      hal_kernel_of<way, axes, alone, name>::hal_sizes,                                             \
-      hal_kernel_of<way, axes, alone, name>::hal_offsets};                                          \
+      hal_kernel_of<way, shape, alone, name>::hal_bytes,                                             \
+      hal_kernel_of<way, shape, alone, name>::hal_count,                                             \
+      hal_kernel_of<way, shape, alone, name>::hal_sizes,                                             \
+      hal_kernel_of<way, shape, alone, name>::hal_offsets};                                          \
   }                                                                                                \
   }

@@ -151,31 +151,35 @@ static HAL_INLINE void hal_by_masks(const M &masks, int threads, const hal_mask 
   } while (goes_on);
 }
 // Lanes that a step has named and that did not come to it. They may return; if they meet elsewhere, the launch fails.
+// It has copies of what it tells of, and `any` is volatile: else the compiler takes the thread's own for changed behind each
+// step, and makes a second kernel of where lanes are missing, which together is a quarter of its time.
 struct hal_absentees {
-  bool any = false;
+  const uint3 block;
+  const dim3 grid;
+  hal_worker *const runner;
+  volatile bool any = false;
   hal_meeting missed;
   hal_tiles tiles;  // of it, if it has no masks
   hal_mask lanes[hal_threads_at_most / warpSize] = {};
   template <bool tell>
-  __attribute__((noinline, cold)) bool fail(const hal_thread_of<tell> &thread, const hal_meeting &meeting, hal_mask which,
-                                            const hal_meeting *other) {
-    const uint3 block = thread.hal_block;
-    const dim3 grid = thread.hal_grid_size;
-    thread.hal_runner->block = block.x + grid.x * (block.y + (unsigned long long)grid.y * block.z);
-    thread.hal_runner->missed(thread.hal_runner, &meeting, which, other);
+  HAL_INLINE hal_absentees(const hal_thread_of<tell> &thread)
+      : block(thread.hal_block), grid(thread.hal_grid_size), runner(thread.hal_runner) {}
+  __attribute__((noinline, cold)) bool fail(const hal_meeting &meeting, hal_mask which, const hal_meeting *other) const {
+    runner->block = block.x + grid.x * (block.y + (unsigned long long)grid.y * block.z);
+    runner->missed(runner, &meeting, which, other);
     return true;
   }
   // Some threads (`warps`, or all) come to a step, or to a barrier (no meeting). Returns whether the block ends.
-  template <bool tell, class M>
-  __attribute__((noinline, optimize("O1"))) bool meet(const hal_thread_of<tell> &thread, const hal_meeting *meeting,
-                                      const hal_mask *warps, const M &masks, int threads, const unsigned char *left) {
+  template <class M>
+  __attribute__((noinline, optimize("O1"))) bool meet(const hal_meeting *meeting, const hal_mask *warps, const M &masks,
+                                                      int threads, const unsigned char *left) {
     for (int first = 0; first < threads; first += warpSize) {
       hal_mask &absent = lanes[first / warpSize];
       const hal_mask here = left ? hal_lanes_but(left, first, threads) : hal_lanes_at(nullptr, first, threads);
       const hal_mask come = warps ? warps[first / warpSize] : here;
       if (const hal_mask which = come & absent) {
         if (!(which & missed.lanes)) missed.lanes = tiles.size ? hal_named_by(tiles, __builtin_ctzll(which)) : which;
-        return fail(thread, missed, which & missed.lanes, meeting);
+        return fail(missed, which & missed.lanes, meeting);
       }
       if (!meeting || (hal_size_of(masks) && come == here)) continue;
       hal_meeting told = *meeting;
@@ -188,8 +192,8 @@ struct hal_absentees {
         for (int other = 0; other < warpSize; other++)
           if (come & mask & (hal_mask)1 << other && hal_named_by(masks, first + other) != mask) others |= (hal_mask)1 << other;
         told.lanes = mask;
-        if (!(mask & self)) return fail(thread, told, self, nullptr);
-        if (others) return fail(thread, told, others, meeting);
+        if (!(mask & self)) return fail(told, self, nullptr);
+        if (others) return fail(told, others, meeting);
         named |= mask;
         if (!any && mask & here & ~come) missed = told, tiles = {hal_size_of(masks)}, any = true;
       }
