@@ -162,7 +162,7 @@ def rewrite(
     head = [
         f'#define HAL_COMPILED_FILE "{SOURCE}"\n',
         f"#define HAL_USER_FILE {quote(request.filename)}\n",
-        *_headers.includes(words, is_hidden=request.has_includes or is_pasted),
+        *_headers.includes(words, request.source, is_hidden=request.has_includes or is_pasted),
     ]
     is_hidden = False
     ways: list[str] = []
@@ -192,8 +192,7 @@ def rewrite(
         shape = str(axes) if body.isdisjoint(_warps.STEPS) else f"{axes} | hal_in_steps"
         bounds = entry.launch_bounds or "hal_threads_at_most"
         export = f"HAL_KERNEL({entry.name}, {way}, {shape}, {alone:#x}ull, {flags}, ({bounds}))"
-        export = f"{_assertions(entry)}\n{export}"
-        edits.append(_Edit(entry.body_end, entry.body_end, export))
+        edits.append(_Edit(entry.body_end, entry.body_end, f"{_assertions(entry)}\n{export}"))
     if is_hidden and expand and (expanded := expand(original, "".join(head))):
         further = rewrite(expanded, "", features, loops=True)
         if _gain(_WAYS.findall(further)) > _gain(ways):

@@ -15,9 +15,10 @@ FOLDER: Final = "hal_cpu"
 """They are in a folder of their own, so that they hide no file of the user's."""
 
 _WARP: Final = "warp.h"
+_FUNCTIONS: Final = "functions.h"
 _FEW: Final = ("hal_overloads.h", "intrinsics.h", "special.h", "hal_simd.h")
 _SHARED: Final = frozenset({"hal_simd.h", "hal_overloads.h"})
-_NAMES: Final = ("kernel.h", "regions.h", "launch.h", _WARP, "image.h", *_FEW)
+_NAMES: Final = ("kernel.h", "regions.h", "launch.h", _FUNCTIONS, _WARP, "image.h", *_FEW)
 
 WARPS: Final = frozenset(
     re.findall(
@@ -31,15 +32,15 @@ WARPS: Final = frozenset(
 
 # A declaration in a header that few sources need, up to its name.
 _DECLARATION: Final = re.compile(
-    r'^(?:static HAL_INLINE [\w ]+ |extern "C" [\w ]+ |typedef \w+ |'
-    r"#define (?!HAL_)|(HAL_\w+)\()(\w+)|(?<=\) )HAL_\w+\((\w+)\)",
+    r'^(?:template <[^>]*> )?(?:static HAL_INLINE [\w ]+ |extern "C" [\w ]+ |typedef \w+ |'
+    r"#define (?!HAL_)|(HAL_\w+)\()(\w+)|(?<=\) )(HAL_\w+)\((\w+)\)",
     re.MULTILINE,
 )
 _PARTS: Final = ("{}2", "{}4")
 _DECLARED: Final = {
     "HAL_VECTORS": tuple(f"{make}{{}}{size}" for make in ("", "make_") for size in "1234"),
     "HAL_DIRECTED": ("{}_rd", "{}_ru", "{}_rz"),
-    "HAL_FROM_DOUBLE": ("{}", "{}f"),
+    **dict.fromkeys(("HAL_FROM_DOUBLE", "HAL_UNARY", "HAL_BINARY"), ("{}", "{}f")),
     "HAL_SIGNED": _PARTS,
     "HAL_UNSIGNED": _PARTS,
 }
@@ -64,15 +65,17 @@ def write(directory: Path) -> None:
         (folder / name).write_text(text, encoding="utf-8")
 
 
-def includes(words: set[str], *, is_hidden: bool) -> Iterator[str]:
+def includes(words: set[str], source: str, *, is_hidden: bool) -> Iterator[str]:
     """Yield the lines for those that a source with such words needs: reading the others takes time.
 
     All if names may be hidden: pasted together, or in an included file's macro.
     """
-    yield f'#include "{FOLDER}/kernel.h"\n'
-    for name in (_WARP, *_FEW):
-        if is_hidden or not words.isdisjoint(declared(name)):
-            yield f'#include "{FOLDER}/{name}"\n'
+    needed = [name for name in (_WARP, *_FEW) if is_hidden or not words.isdisjoint(declared(name))]
+    # The others use functions of it, and so do headers of the dialect that the source includes.
+    if not {*_FEW}.isdisjoint(needed) or "include" in source or words & declared(_FUNCTIONS):
+        needed.insert(0, _FUNCTIONS)
+    for name in ("kernel.h", *needed):
+        yield f'#include "{FOLDER}/{name}"\n'
 
 
 @functools.cache
@@ -87,6 +90,6 @@ def declared(name: str) -> frozenset[str]:
         return WARPS | {"warpSize", *map(step_of, WARPS)}
     return frozenset(
         form.format(word or other)
-        for macro, word, other in _DECLARATION.findall(all_texts()[name])
-        for form in _DECLARED.get(macro, ("{}",))
+        for macro, word, further, other in _DECLARATION.findall(all_texts()[name])
+        for form in _DECLARED.get(macro or further, ("{}",))
     )

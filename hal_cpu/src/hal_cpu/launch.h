@@ -145,7 +145,6 @@ struct hal_kernel_of<way, shape, alone, F> {
     HAL_LOOPS(fast_from_zero, true, (noinline, optimize("no-tree-vrp", "no-gcse")))
     // Between steps the compiler finds many ways through the kernel to be copied, and none that is worth it.
     HAL_LOOPS(fast_in_steps, true, (noinline, optimize("no-thread-jumps")))
-    HAL_LOOPS(fast_in_steps_from_zero, true, (noinline, optimize("no-tree-vrp", "no-gcse", "no-thread-jumps")))
     // For what hardly anybody launches: it is to take the compiler little time. (clang ignores the level. At -Og it runs
     // twice as fast, and a kernel takes a twelfth longer to compile.)
     HAL_LOOPS(any, false, (cold, noinline, optimize("O0")))
@@ -155,8 +154,7 @@ struct hal_kernel_of<way, shape, alone, F> {
   static HAL_INLINE void run(bool is_small, const hal_launch *launch, hal_worker *worker, unsigned long long first,
                              unsigned long long last, hal_indices<I...>) {
     constexpr auto fast = way == hal_each_with_vectors ? of<I...>::fast_with_vectors
-                          : shape == hal_in_steps      ? of<I...>::fast_in_steps_from_zero
-                          : shape > hal_in_steps       ? of<I...>::fast_in_steps
+                          : shape & hal_in_steps       ? of<I...>::fast_in_steps
                           : axes == 0                  ? of<I...>::fast_from_zero
                                                        : of<I...>::fast;
     if (is_small)

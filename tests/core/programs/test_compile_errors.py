@@ -148,10 +148,11 @@ def test_no_device_and_no_pipe_is_included_c5(device, tmp_path):
 
 
 def test_functions_of_the_dialect_are_the_processors():
-    """A kernel of such a name would stand in for the function; three headers declare them."""
+    """A kernel of such a name would stand in for the function; four headers declare them."""
     folder = pathlib.Path(pytest.importorskip("hal_cpu").__path__[0])
     text = "".join(
-        (folder / name).read_text("utf-8") for name in ("kernel.h", "intrinsics.h", "special.h")
+        (folder / name).read_text("utf-8")
+        for name in ("kernel.h", "functions.h", "intrinsics.h", "special.h")
     )
     head = r"^(?:template <[^>]*> )?(?:static HAL_INLINE|extern \"C\") [^(;]*?\b([A-Za-z_]\w*)\("
     declared = set(re.findall(head, text, re.MULTILINE))
