@@ -101,3 +101,18 @@ def test_a_program_names_the_device_that_it_has_no_image_for(pair):
     image = hal.compile(SOURCE, target=two).images[0]._replace(backend="cuda", target="sm_90")
     with pytest.raises(OperationError, match=r"none of them runs on cpu:0 \(2\) "):
         two.load(hal.Program([image], ["named"], {}))
+
+
+def test_what_a_closed_device_made_is_not_said_to_be_of_a_later_one_of_its_name():
+    with hal.create_device("cpu") as gone:
+        buffer, kernel = gone.allocate(16), gone.compile(SOURCE)["named"]
+        with gone.record() as commands:
+            commands.fill(buffer, 1)
+    with hal.create_device("cpu") as later:
+        for wrong in (
+            lambda: later.queue.execute(commands),
+            lambda: later.queue.fill(buffer, 1),
+            lambda: later.queue.dispatch(kernel, grid=1, args=(buffer,)),
+        ):
+            with pytest.raises(ClosedError, match="cpu:0 is closed"):
+                wrong()

@@ -117,3 +117,9 @@ def test_bytes_are_uploaded_as_bytes(device):
         buffer = device.upload(data)
         assert (buffer.dtype, buffer.shape) == (np.dtype(np.uint8), (3,))
         assert buffer.numpy().tobytes() == b"abc"
+
+
+def test_a_wrong_shape_is_not_called_a_number_of_bytes(device):
+    for wrong in ((2, -1), (1.5,), -1):
+        with pytest.raises(ValueError if wrong != (1.5,) else TypeError, match="a shape is an int"):
+            device.empty(wrong, np.float32)

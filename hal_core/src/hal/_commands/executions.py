@@ -37,9 +37,9 @@ def check_execution(device: DeviceCore, commands: object, bindings: object) -> C
     commands = as_instance(
         commands, CommandBuffer, "execute takes a command buffer (device.record())"
     )
-    _check_device(device, commands)
+    _check_whose(device, commands)
     playback = commands._playback
-    if playback is None or commands._failed:
+    if playback is None:
         message = "execute: the recording has not ended; call end(), or leave its with block"
         raise InvalidArgumentError(message)
     sizes = playback.temporaries()
@@ -56,8 +56,12 @@ def check_execution(device: DeviceCore, commands: object, bindings: object) -> C
     return (Housed(blocks, function, arguments), (), resources), False
 
 
-def _check_device(device: DeviceCore, commands: CommandBuffer) -> None:
+def _check_whose(device: DeviceCore, commands: CommandBuffer) -> None:
+    if commands._failed:
+        message = "execute: the recording was left by an error; record another"
+        raise InvalidArgumentError(message)
     if commands._device is not device:
+        commands._device._live()  # a later device may have its name
         raise InvalidArgumentError(
             f"execute: the commands were recorded for {commands.device._name}, and this queue "
             f"belongs to {device._name}"
@@ -116,7 +120,7 @@ def execute_parts(
     It begins with an operation of the executing queue that has all the waits, and ends with
     one that has all the signals. The latter is what the user sees.
     """
-    _check_device(device, commands)
+    _check_whose(device, commands)
     device._live()
     stages = commands._stages
     assert stages is not None  # noqa: S101 - the caller has looked

@@ -50,6 +50,7 @@ from hal.arguments import (
     as_flag,
     as_function,
     as_instance,
+    as_int,
     as_items,
     as_mapping,
     as_name,
@@ -271,7 +272,7 @@ class Device(DeviceCore):
         kind = as_dtype(dtype)
         rule = "a shape is an int or a sequence of ints"
         lengths = (shape,) if hasattr(shape, "__index__") else as_items(shape, rule, ordered=True)
-        axes = tuple([check_index(each, "the shape") for each in lengths])
+        axes = tuple([as_int(each, rule, 0) for each in lengths])
         size = math.prod(axes) * kind.itemsize
         shape_of(size, kind, "the array")
         return Buffer(self, self._heap.allocate(size or 1, 0), 0, size, kind, axes)

@@ -122,6 +122,7 @@ def check_launch(
     if type(kernel) is not Kernel:
         check_kernel(kernel)
     if kernel._device is not device:
+        kernel._device._live()  # a later device may have its name
         raise InvalidArgumentError(
             f"dispatch: kernel {kernel.name!r} was loaded on {kernel.device._name}, and this "
             f"{where} belongs to {device._name}; load the program there"
