@@ -227,6 +227,33 @@ def test_arguments_of_multiprocessing_are_shared_m2(run_script, method):
     assert done.stderr.count("Traceback") == 1, done.stderr  # of the second child
 
 
+FORKED = """
+import multiprocessing
+import hal
+
+def work(semaphore, ticket):
+    try:
+        semaphore.query()
+    except hal.errors.ClosedError as error:
+        print("refused", "open a ticket" in str(error), flush=True)
+    with hal.create_device("cpu") as device:
+        device.open(ticket).signal(1)
+
+semaphore = hal.create_semaphore(shareable=True)
+context = multiprocessing.get_context("fork")
+child = context.Process(target=work, args=(semaphore, semaphore.share()))
+child.start()
+semaphore.wait(1, 30)
+child.join()
+"""
+
+
+def test_a_fork_does_not_copy_a_shareable_semaphore_q6(run_script):
+    """Q6: no device was opened, so the child says what is wrong and opens the ticket."""
+    done = run_script(FORKED, watchdog=False)
+    assert (done.returncode, done.stdout) == (0, "refused True\n"), done.stderr
+
+
 def test_values_go_both_ways_s1(pair, device):
     first, second = pair
     assert second.query() == 3

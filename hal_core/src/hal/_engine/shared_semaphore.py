@@ -27,6 +27,7 @@ from hal._engine.semaphore import Semaphore, signal_again
 from hal._engine.timelines import MAX_VALUE, TELL, Timepoint, Work, check_value
 from hal.arguments import as_flag, as_name
 from hal.errors import (
+    ClosedError,
     HalError,
     OperationError,
     ProcessLostError,
@@ -140,7 +141,11 @@ class Link:
     def check(self) -> None:
         """Raise `ClosedError` in a forked child."""
         if self._watch is not watching.watch:
-            process.refuse()
+            process.refuse_after_fork()
+            raise ClosedError(
+                f"{self._name} is the parent's: a fork copies no shareable semaphore; open "
+                "a ticket that share() gave before it, with device.open(ticket)"
+            )
 
     # From the region to the semaphore
 
