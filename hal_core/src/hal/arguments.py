@@ -205,12 +205,14 @@ def number_of(digits: str) -> int:
 # Elements
 
 
-def check_elements(what: str, given: np.dtype[Any], dtype: np.dtype[Any]) -> None:
+def check_elements(
+    what: str, given: np.dtype[Any], dtype: np.dtype[Any], name: str = "array"
+) -> None:
     """Raise unless the elements of a host array are those of a buffer of `dtype`."""
     if given is not dtype and not same_elements(dtype, given):
         raise ArgumentTypeError(
-            f"{what}: the array is of {given}, and the buffer of {dtype}; convert the array, or "
-            "pass buffer.view(array.dtype) if the bytes are meant"
+            f"{what}: the {name} is of {given}, and the buffer of {dtype}; convert the {name}, or "
+            f"pass buffer.view({name}.dtype) if the bytes are meant"
         )
 
 

@@ -8,6 +8,7 @@ from core_harness import LIMIT
 
 import hal
 from hal._transfers.transfers import CHUNK
+from hal.errors import ArgumentTypeError
 
 MIB, GIB = 1 << 20, 1 << 30
 
@@ -209,3 +210,26 @@ def test_a_long_pattern_takes_few_native_calls_c1(open_probe):
     device.queue.fill(buffer, 0.0).wait(LIMIT)  # repeats itself: a native fill
     assert probe.calls["fill"] == 3
     assert probe.calls["copy"] == 17
+
+
+@pytest.mark.parametrize(
+    ("dtype", "value"),
+    [
+        (np.float32, np.float64(3)),  # the mean of an array, say
+        (np.int32, np.int64(3)),
+        (np.int32, np.float32(3)),
+        ("bfloat16", np.float32(3)),
+    ],
+)
+def test_a_numpy_scalar_is_an_element_of_the_filled_buffer_or_refused_c1(device, dtype, value):
+    """C1: its bytes would be other numbers there."""
+    buffer = device.allocate(16, dtype=dtype)
+    for fill in (
+        lambda: device.queue.fill(buffer, value),
+        lambda: device.record().fill(buffer, value),
+        lambda: device.full(4, value, dtype),
+    ):
+        with pytest.raises(ArgumentTypeError, match="the value is of"):
+            fill()
+    device.queue.fill(buffer.view(np.uint8), value)  # the bytes are meant
+    assert buffer.numpy().tobytes() == value.tobytes() * (16 // value.itemsize)

@@ -104,8 +104,8 @@ class Queue(StreamQueue, Collectives[Buffer, Submission]):
     ) -> Submission:
         """Write a pattern over `size` bytes of a buffer from `offset` on; None means the rest.
 
-        `value` is 1, 2, 4, 8 or 16 bytes, a numpy scalar, or a number that is
-        converted to the buffer's dtype. `size` is a multiple of the pattern's
+        `value` is 1, 2, 4, 8 or 16 bytes, a numpy scalar of the buffer's elements, or a number
+        of Python's that is converted to its dtype. `size` is a multiple of the pattern's
         length, and so is `offset`, up to 4; zero bytes are a no-op that still
         orders.
         """

@@ -9,7 +9,7 @@ from typing import Any, Final
 import numpy as np
 
 from hal import bfloat16
-from hal.arguments import ask, shown
+from hal.arguments import ask, check_elements, shown
 from hal.errors import ArgumentTypeError, InvalidArgumentError
 from hal.handlers import own
 
@@ -30,6 +30,7 @@ def pattern_of(value: object, dtype: np.dtype[Any]) -> tuple[int, int]:
     if isinstance(value, (bytes, bytearray)):
         pattern = bytes(value)
     elif isinstance(value, np.generic) and value.dtype.kind not in "OU":
+        check_elements("fill", value.dtype, dtype, "value")
         pattern = value.tobytes()
     elif isinstance(value, (bool, int, float, complex)):
         pattern = ask(functools.partial(_number, dtype), value, "fill takes a number")
@@ -58,7 +59,7 @@ def _number(dtype: np.dtype[Any], value: Any) -> bytes:  # noqa: ANN401 - checke
     if is_less or (dtype.kind != "c" and isinstance(value, complex)):
         kind = bfloat16.name_of(dtype)
         raise ArgumentTypeError(
-            f"fill: {shown(value)} is no {kind}, the buffer's type; pass an int or a numpy scalar"
+            f"fill: {shown(value)} is no {kind}, the buffer's type; convert it, or pass its bytes"
         )
     try:
         if bfloat16.is_bfloat16(dtype):
