@@ -18,7 +18,7 @@ from hal.arguments import as_choice, as_items, as_mapping, as_path, as_text, ask
 from hal.cpp_tokens import tokenize
 from hal.errors import ArgumentTypeError, InvalidArgumentError
 from hal.handlers import own
-from hal.native import CompileRequest
+from hal.native import CompileRequest, EntryPoint
 
 Source: TypeAlias = str | Mapping[str, str]
 Options: TypeAlias = Sequence[str] | Mapping[str, Sequence[str]]
@@ -81,7 +81,10 @@ def prepare(
             prelude, printing, given = with_output(text, found, macros, how)
         entries, plain = read_source(printing, filename=name)
         if not entries and len(sources) == 1:
-            message = f"{name} defines no kernel: no __global__ function with a body was found"
+            message = (
+                f"{name} defines no kernel: no __global__ function with a body was found; one that "
+                "a macro makes is not seen: write it out"
+            )
             if len(text) <= _LONGEST_PATH and re.fullmatch(_PATH, text) is not None:
                 message = (
                     f"compile takes a source's text, and {shown(text)} is a path; read the file: "
@@ -89,6 +92,7 @@ def prepare(
                 )
             raise InvalidArgumentError(message)
         for entry in entries:
+            _check_name(name, text, macros, entry)
             other = owners.setdefault(entry.name, name)
             if other != name:
                 raise InvalidArgumentError(
@@ -110,6 +114,16 @@ def prepare(
     if not owners:
         raise InvalidArgumentError(f"no kernel is defined in {', '.join(sources)}")
     return requests
+
+
+def _check_name(filename: str, text: str, macros: Mapping[str, str], entry: EntryPoint) -> None:
+    """Raise for a kernel whose name is a macro: the compiler gives it another one."""
+    pattern = rf"(?m)^[ \t]*#[ \t]*define[ \t]+{entry.name}\b"
+    if entry.name in macros or re.search(pattern, text) is not None:
+        raise InvalidArgumentError(
+            f"{filename}:{entry.line}: kernel '{entry.name}': its name is a macro, so the image "
+            "has another; write its name out"
+        )
 
 
 def check_options(
