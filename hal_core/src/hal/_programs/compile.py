@@ -72,7 +72,7 @@ def compile_program(
     filename
         The name that errors use for a single source.
     defines
-        Macros.
+        Macros, with text or numbers; True and False are 1 and 0.
     options
         Passed to the backend's compiler unchanged; by backend, if there are
         several: ``{"cuda": ["--use_fast_math"]}``.

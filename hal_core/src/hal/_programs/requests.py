@@ -54,11 +54,7 @@ def prepare(
     includes = tuple([as_path(each, "compile: each of include_directories") for each in folders])
     if not sources:
         raise InvalidArgumentError("compile: there is no source")
-    macros: dict[str, str] = {}
-    if defines is not None:
-        for key, value in as_mapping(defines, "compile: defines is a mapping").items():
-            name = as_text(key, "compile: a macro's name is text")
-            macros[name] = ask(str, value, f"compile: defines[{shown(key)}]")
+    macros = {} if defines is None else _macros(defines)
     how = _check_printing(sources, macros, trace, omitted_output)
     _check_characters(
         [
@@ -114,6 +110,21 @@ def prepare(
     if not owners:
         raise InvalidArgumentError(f"no kernel is defined in {', '.join(sources)}")
     return requests
+
+
+def _macros(defines: object) -> dict[str, str]:
+    """Return macros and their texts: True is 1, since in an ``#if`` each unknown word is 0."""
+    macros: dict[str, str] = {}
+    for key, value in as_mapping(defines, "compile: defines is a mapping").items():
+        name, rule = (
+            as_text(key, "compile: a macro's name is text"),
+            f"compile: defines[{shown(key)}]",
+        )
+        if value is None:
+            raise ArgumentTypeError(f"{rule} is text or a number, not None; '' stands for nothing")
+        is_flag = isinstance(value, (bool, np.bool_))
+        macros[name] = ask(str, int(value) if is_flag else value, rule)
+    return macros
 
 
 def _check_name(filename: str, text: str, macros: Mapping[str, str], entry: EntryPoint) -> None:

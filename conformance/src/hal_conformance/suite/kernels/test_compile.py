@@ -81,14 +81,6 @@ def test_source_without_a_kernel_is_refused_c5(device, source):
         device.compile(source)
 
 
-def test_a_kernels_name_is_no_macro_c5(device):
-    """C5: the image would have the kernel by another name than the one that is read here."""
-    source = "__global__ void NAME(int *out) { *out = 1; }"
-    for text, defines in ((source, {"NAME": "one"}), (f" # define NAME one\n{source}", {})):
-        with pytest.raises(InvalidArgumentError, match="'NAME': its name is a macro"):
-            device.compile(text, defines=defines)
-
-
 @pytest.mark.parametrize(
     ("arguments", "options"),
     [
