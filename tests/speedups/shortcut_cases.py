@@ -47,7 +47,7 @@ def case_the_commonest_calls_take_no_python_q1(device):
     with device.record() as commands:
         commands.dispatch(kernel, grid=1, args=(x, y, 1, 0.0))
     with device.record() as filling:
-        filling.fill(beside, np.int32(6))
+        filling.fill(beside, np.float32(6))
     queue.execute(filling).wait()
     for block in (None, 4):  # which are known from now on
         queue.dispatch(kernel, grid=1, block=block, args=(x, y, 0, 0.0), shared_memory=1024)
