@@ -5,10 +5,9 @@
 /* What an operation takes to stand in line, made before the lock is taken. */
 struct place {
   struct payload payload;
+  PyObject *keys[MOST_WAITS];                            /* of each wait's bucket */
   PyObject *registers[MOST_WAITS], *buckets[MOST_WAITS]; /* of waits whose timelines have none; else NULL */
 };
-
-static long long key_of(PyObject *timepoint) { return 2 * number(timepoint, Timepoint__value) + 1; }
 
 bool is_early(const struct issue *self) {
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(self->waits); i++) {
@@ -19,13 +18,9 @@ bool is_early(const struct issue *self) {
 }
 
 /* Return the bucket of those that wait for a value, borrowed; NULL if there is none. */
-static PyObject *bucket_of(PyObject *timepoint) {
+static PyObject *bucket_of(PyObject *timepoint, PyObject *key) {
   PyObject *waiters = get(get(timepoint, Timepoint__semaphore), Timeline__recorded);
-  if (waiters == Py_None) return NULL;
-  PyObject *key = PyLong_FromLongLong(key_of(timepoint));
-  PyObject *bucket = key ? PyDict_GetItemWithError(get(waiters, Waiters__buckets), key) : NULL;
-  Py_XDECREF(key);
-  return bucket;
+  return waiters == Py_None ? NULL : PyDict_GetItemWithError(get(waiters, Waiters__buckets), key);
 }
 
 static PyObject *tuple_of(const unsigned long long *numbers, Py_ssize_t count) {
@@ -92,7 +87,9 @@ static bool make(struct place *place, const struct issue *self, const struct nat
     PyObject *wait = PyTuple_GET_ITEM(self->waits, i);
     if (Py_TYPE(wait) != engine.Timepoint) return false; /* a submission's semaphore is made when it is needed */
     if (number(wait, Timepoint__value) > MOST_VALUE) return false;
-    if (!is_unmet(wait) || bucket_of(wait)) continue;
+    PyObject *key = place->keys[i] = PyLong_FromLongLong(2 * number(wait, Timepoint__value) + 1);
+    if (!key) return false;
+    if (!is_unmet(wait) || bucket_of(wait, key)) continue;
     place->buckets[i] = new_bucket(self->operation, i);
     is_made = place->buckets[i];
     if (is_made && is_none(get(wait, Timepoint__semaphore), Timeline__recorded))
@@ -106,6 +103,7 @@ static void drop(struct place *place) {
   Py_XDECREF(place->payload.arguments);
   Py_XDECREF(place->payload.resources);
   for (int i = 0; i < MOST_WAITS; i++) {
+    Py_XDECREF(place->keys[i]);
     Py_XDECREF(place->registers[i]);
     Py_XDECREF(place->buckets[i]);
   }
@@ -120,7 +118,7 @@ static bool may_register(const struct issue *self, const struct place *place, Py
     if (get(PyTuple_GET_ITEM(self->waits, i), Timepoint__semaphore) == timeline) return false;
   *is_held = is_unmet(wait);
   bool has_register = place->registers[index] || !is_none(timeline, Timeline__recorded);
-  if (*is_held) return bucket_of(wait) || (place->buckets[index] && has_register);
+  if (*is_held) return bucket_of(wait, place->keys[index]) || (place->buckets[index] && has_register);
   if (number(timeline, Timeline__value) >= value) return true;
   PyObject *other = get(covering(timeline, value), Operation__queue);
   return get(other, StreamQueue__domain) == get(self->queue, StreamQueue__domain);
@@ -134,21 +132,47 @@ static bool is_behind(PyObject *queue) {
   return first && is_held_back(first);
 }
 
-static void register_for(PyObject *operation, PyObject *wait, struct place *place, Py_ssize_t index) {
-  PyObject *timeline = get(wait, Timepoint__semaphore), *bucket = bucket_of(wait);
+/* Register an operation for a wait; false without memory. */
+static bool register_for(PyObject *operation, PyObject *wait, struct place *place, Py_ssize_t index) {
+  PyObject *timeline = get(wait, Timepoint__semaphore), *bucket = bucket_of(wait, place->keys[index]);
   if (bucket) {
     PyObject *position = PyLong_FromSsize_t(index);
-    if (!position || PyDict_SetItem(bucket, operation, position) < 0) PyErr_Clear();
+    bool is_done = position && !PyDict_SetItem(bucket, operation, position);
     Py_XDECREF(position);
-    return;
+    return is_done;
   }
   if (is_none(timeline, Timeline__recorded)) {
     put(timeline, Timeline__recorded, place->registers[index]);
     place->registers[index] = NULL;
   }
-  PyObject *key = PyLong_FromLongLong(key_of(wait));
-  if (!key || !add_bucket(get(timeline, Timeline__recorded), key, place->buckets[index])) PyErr_Clear();
-  Py_XDECREF(key);
+  return add_bucket(get(timeline, Timeline__recorded), place->keys[index], place->buckets[index]);
+}
+
+/* Take back a registration, if there is one. */
+static void forget(PyObject *operation, PyObject *wait, PyObject *key) {
+  PyObject *bucket = bucket_of(wait, key);
+  if (!bucket) return;
+  if (PyDict_DelItem(bucket, operation) < 0) PyErr_Clear();
+  PyObject *buckets = get(get(get(wait, Timepoint__semaphore), Timeline__recorded), Waiters__buckets);
+  if (!PyDict_GET_SIZE(bucket) && PyDict_DelItem(buckets, key) < 0) PyErr_Clear(); /* the key lingers in the heap */
+}
+
+/* Register for the waits whose bits are set, and take a place in the queue's line; false without memory, and then
+ * nothing is left. */
+static bool take_place(const struct issue *self, struct place *place, long long unresolved) {
+  PyObject *queue = self->queue, *operation = self->operation;
+  Py_ssize_t count = PyTuple_GET_SIZE(self->waits);
+  bool is_done = true;
+  for (Py_ssize_t i = 0; is_done && i < count; i++)
+    if (unresolved >> i & 1) is_done = register_for(operation, PyTuple_GET_ITEM(self->waits, i), place, i);
+  if (is_done)
+    is_done = is_true(queue, StreamQueue__ordered) ? append_to(get(queue, StreamQueue__backlog), operation)
+                                                   : !PyDict_SetItem(get(queue, StreamQueue__pending), operation, Py_None);
+  if (is_done) return true;
+  /* Python submits another operation: this one, half registered, would wait in its line for ever. */
+  PyErr_Clear();
+  for (Py_ssize_t i = 0; i < count; i++) forget(operation, PyTuple_GET_ITEM(self->waits, i), place->keys[i]);
+  return false;
 }
 
 /* Join the line; false if that is not the plain case. Under the lock. */
@@ -163,19 +187,15 @@ static bool join(struct issue *self, struct place *place) {
     if (is_held) unresolved |= 1LL << i;
   }
   if (!unresolved && !is_behind(queue)) return false;
+  PyObject *bits = PyLong_FromLongLong(unresolved);
+  if (!bits) return false;
+  put(operation, Operation__unresolved, bits);
+  if (!take_place(self, place, unresolved)) return false;
   put(operation, Operation__function, Py_NewRef(place->payload.function));
   put(operation, Operation__arguments, Py_NewRef(place->payload.arguments));
   put(operation, Operation__waits, Py_NewRef(self->waits));
-  put(operation, Operation__unresolved, PyLong_FromLongLong(unresolved));
   PyObject *old = swap(operation, Operation__resources, Py_NewRef(place->payload.resources));
   Py_DECREF(old); /* the caller has it, too */
-  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(self->waits); i++)
-    if (unresolved >> i & 1) register_for(operation, PyTuple_GET_ITEM(self->waits, i), place, i);
-  if (is_true(queue, StreamQueue__ordered)) {
-    append_to(get(queue, StreamQueue__backlog), operation);
-  } else if (PyDict_SetItem(get(queue, StreamQueue__pending), operation, Py_None) < 0) {
-    PyErr_Clear();
-  }
   return true;
 }
 

@@ -218,10 +218,11 @@ static void know(PyTypeObject *type) {
   deques.type = type;
 }
 
-void append_to(PyObject *deque, PyObject *object) {
+bool append_to(PyObject *deque, PyObject *object) {
   know(Py_TYPE(deque));
   PyObject *done = deques.append ? deques.append(deque, object) : PyObject_CallMethodOneArg(deque, engine.append, object);
   Py_XDECREF(done);
+  return done;
 }
 
 PyObject *pop_first(PyObject *deque) {

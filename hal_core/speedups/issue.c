@@ -384,8 +384,11 @@ static void begin(struct issue *self) {
   PyObject *operation = self->operation;
   long long launches = launches_of(self);
   put(operation, Operation__is_begun, Py_NewRef(Py_True));
-  if (launches != number(operation, Operation__launches))
-    put(operation, Operation__launches, PyLong_FromLongLong(launches));
+  if (launches != number(operation, Operation__launches)) {
+    PyObject *all = PyLong_FromLongLong(launches);
+    if (all) put(operation, Operation__launches, all);
+    else PyErr_Clear(); /* Python counts one, if it publishes */
+  }
   if (self->is_pending) {
     put(operation, Operation__unresolved, Py_NewRef(engine.zero));
     put(operation, Operation__stream_waits, Py_NewRef(Py_None));
@@ -451,22 +454,37 @@ static bool may_publish(const struct issue *self) {
          is_none(self->context, DeviceContext_lost) && !PyDict_GET_SIZE(get(self->context, DeviceContext_starved)) && may_be_told(self);
 }
 
-static void publish(struct issue *self, PyObject *event, struct drops *drops) {
+static PyObject *points_of(const struct issue *self, Py_ssize_t signal) {
+  return get(get(PyTuple_GET_ITEM(self->signals, signal), Timepoint__semaphore), Timeline__points);
+}
+
+/* Publish an operation; false without memory, and then nothing has changed. */
+static bool publish(struct issue *self, PyObject *event, struct drops *drops) {
   PyObject *queue = self->queue, *operation = self->operation;
+  Py_ssize_t count = PyTuple_GET_SIZE(self->signals), added = 0;
+  while (added < count && !PyList_Append(points_of(self, added), self->points[added])) added++;
+  if (added < count || !append_to(get(queue, StreamQueue__ring), operation)) {
+    while (added--) {
+      PyObject *points = points_of(self, added);
+      Py_SET_SIZE(points, PyList_GET_SIZE(points) - 1);
+      Py_DECREF(self->points[added]);
+    }
+    PyErr_Clear();
+    return false;
+  }
   put(operation, Operation__event, Py_NewRef(event));
   of_operation(operation)->sequence = ++of_queue(queue)->sequence;
   of_operation(operation)->launched = of_queue(queue)->launched += launches_of(self);
   put(operation, Operation__state, Py_NewRef(engine.issued));
-  append_to(get(queue, StreamQueue__ring), operation);
-  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(self->signals); i++) {
+  for (Py_ssize_t i = 0; i < count; i++) {
     PyObject *signal = PyTuple_GET_ITEM(self->signals, i), *timeline = get(signal, Timepoint__semaphore);
     long long value = number(signal, Timepoint__value);
     struct waiting found;
-    PyList_Append(get(timeline, Timeline__points), self->points[i]);
     tell(get(timeline, Timeline__recorded), value, drops);
     if (find_waiting(timeline, value, &found)) self->has_followers = true;
     if (is_wanted(timeline, value) && !want(operation)) self->is_wanted = true;
   }
+  return true;
 }
 
 void release_event(PyObject *context, PyObject *event) {
@@ -554,8 +572,7 @@ enum answer issue(struct issue *self, const struct native_call *call, struct dro
     answer = TAKEN;
     if (is_recorded && (mark.is_recorded || !mark.event))
       put(event, Event_due, Py_NewRef(mark.is_recorded ? Py_None : queue));
-    if (is_recorded && (!self->lets_go || may_publish(self))) {
-      publish(self, event, drops);
+    if (is_recorded && (!self->lets_go || may_publish(self)) && publish(self, event, drops)) {
       if (self->lets_go) release_baton(self);
     } else {
       hand_over(self, call, is_recorded ? event : NULL);

@@ -132,6 +132,8 @@ bool add_bucket(PyObject *waiters, PyObject *key, PyObject *bucket) {
   if (PyDict_SetItem(get(waiters, Waiters__buckets), key, bucket) < 0) return false;
   PyObject *done = PyObject_CallFunctionObjArgs(engine.heappush, get(waiters, Waiters__keys), key, NULL);
   Py_XDECREF(done);
+  /* A bucket whose key is not in the heap would be told of nothing. */
+  if (!done && PyDict_DelItem(get(waiters, Waiters__buckets), key) < 0) PyErr_Clear();
   return done;
 }
 
@@ -166,7 +168,13 @@ bool register_thread(PyObject *thread, PyObject *timepoint, enum slot until) {
 
 void count_down(PyObject *thread) {
   long long missing = number(thread, HostWaiter__missing) - 1;
-  put(thread, HostWaiter__missing, PyLong_FromLongLong(missing));
+  PyObject *left = PyLong_FromLongLong(missing);
+  if (left) {
+    put(thread, HostWaiter__missing, left);
+  } else {
+    PyErr_Clear();
+    missing = 0; /* it is woken, and registers again */
+  }
   if (missing > 0 || !is_true(thread, HostWaiter__is_asleep)) return;
   put(thread, HostWaiter__is_asleep, Py_NewRef(Py_False));
   ring(get(thread, HostWaiter__bell));

@@ -153,6 +153,7 @@ static bool retire_deep(PyObject *queue, struct drops *drops, long long wanted, 
     put(queue, StreamQueue__unanswered, Py_NewRef(engine.zero));
     PyObject *epoch = PyObject_New(PyObject, &PyBaseObject_Type);
     if (epoch) put(context, DeviceContext_epoch, epoch);
+    else PyErr_Clear(); /* nothing starves here */
   }
   return is_done;
 }

@@ -8,8 +8,7 @@ enum { MOST_RELEASED = 64, MOST_TIMELINES = (1 + MOST_RELEASED) * MOST_SIGNALS }
 struct releases {
   int count, budget;
   struct {
-    PyObject *timeline;
-    long long value;
+    PyObject *timeline, *value; /* the user's int: to leave the rest to Python takes no memory */
   } all[MOST_TIMELINES];
 };
 
@@ -18,15 +17,15 @@ static void begin_releases(struct releases *self) {
   self->budget = engine.budget < MOST_RELEASED ? (int)engine.budget : MOST_RELEASED;
 }
 
-static void add_release(struct releases *self, PyObject *timeline, long long value) {
+static void add_release(struct releases *self, PyObject *timeline, PyObject *value) {
   self->all[self->count].timeline = Py_NewRef(timeline);
-  self->all[self->count++].value = value;
+  self->all[self->count++].value = Py_NewRef(value);
 }
 
 static void add_signals(struct releases *self, PyObject *signals) {
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(signals); i++) {
     PyObject *signal = PyTuple_GET_ITEM(signals, i);
-    add_release(self, get(signal, Timepoint__semaphore), number(signal, Timepoint__value));
+    add_release(self, get(signal, Timepoint__semaphore), get(signal, Timepoint__value));
   }
 }
 
@@ -141,15 +140,20 @@ static enum answer go_through(struct releases *all, PyObject *queue) {
 /* Release the next operation of the last timeline. NOT_MINE if that is not the plain case; `*is_over` if there is none. */
 static enum answer release_one(struct releases *all, bool *is_over) {
   PyObject *timeline = all->all[all->count - 1].timeline, *operation = NULL;
-  long long value = all->all[all->count - 1].value;
+  long long value = integer(all->all[all->count - 1].value);
   struct waiting found;
   if (!enter()) return NOT_MINE;
   enum turn turn = look(timeline, value, &found);
   if (turn == NEXT) operation = Py_NewRef(found.operation);
   if (turn == STANDS) {
-    put(found.operation, Operation__unresolved,
-        PyLong_FromLongLong(number(found.operation, Operation__unresolved) & ~found.bit));
-    leave_register(&found);
+    PyObject *unresolved = PyLong_FromLongLong(number(found.operation, Operation__unresolved) & ~found.bit);
+    if (unresolved) {
+      put(found.operation, Operation__unresolved, unresolved);
+      leave_register(&found);
+    } else {
+      PyErr_Clear();
+      turn = UNUSUAL; /* Python repeats it */
+    }
   }
   leave();
   *is_over = turn == NOBODY;
@@ -178,12 +182,12 @@ static enum answer release_all(struct releases *self, enum answer answer) {
       rest = answer == NOT_MINE ? engine.release_again : is_over ? NULL : rest;
     }
     /* It may have added others, which are behind it. */
-    PyObject *timeline = self->all[last].timeline, *value = PyLong_FromLongLong(self->all[last].value);
+    PyObject *timeline = self->all[last].timeline, *value = self->all[last].value;
     self->all[last] = self->all[--self->count];
     PyObject *how = rest == engine.release_some ? engine.put_last : engine.act_or_put_off;
     if (rest) answer = call_for_sure(how, rest, timeline, value);
     Py_DECREF(timeline);
-    Py_XDECREF(value);
+    Py_DECREF(value);
   }
   return answer;
 }
@@ -197,9 +201,8 @@ enum answer release_behind(const struct issue *issue, enum answer answer) {
 
 PyObject *release_some(PyObject *module, PyObject *args) {
   (void)module;
-  PyObject *timeline;
-  long long value;
-  if (!PyArg_ParseTuple(args, "O!L", engine.Semaphore, &timeline, &value)) return NULL;
+  PyObject *timeline, *value;
+  if (!PyArg_ParseTuple(args, "O!O!", engine.Semaphore, &timeline, &PyLong_Type, &value)) return NULL;
   struct releases all;
   begin_releases(&all);
   add_release(&all, timeline, value);
@@ -237,7 +240,7 @@ enum answer signal_shortcut(PyObject *const *args, Py_ssize_t count, PyObject *n
   if (!is_raised) return NOT_MINE;
   struct releases all;
   begin_releases(&all);
-  if (has_operations) add_release(&all, timeline, value);
+  if (has_operations) add_release(&all, timeline, args[1]);
   if (release_all(&all, TAKEN) == RAISED) return RAISED;
   *result = Py_NewRef(Py_None);
   return TAKEN;

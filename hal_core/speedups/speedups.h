@@ -292,8 +292,8 @@ PyObject *entry_of(PyObject *deque, Py_ssize_t index);
 /* What a method of a type is in C; NULL if it is not of that kind. */
 PyCFunction function_of(PyTypeObject *type, const char *name, int flags);
 
-/* Append to a deque, or remove its first object and return that. */
-void append_to(PyObject *deque, PyObject *object);
+/* Append to a deque, false without memory; or remove its first object and return that. */
+bool append_to(PyObject *deque, PyObject *object);
 PyObject *pop_first(PyObject *deque);
 
 /* ---- submit.c ---- */

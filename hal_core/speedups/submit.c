@@ -58,6 +58,7 @@ static enum answer harvest(PyObject *queue, PyObject *context) {
     long long rotation = number(context, DeviceContext__rotation) + 1;
     PyObject *rotated = PyLong_FromLongLong(rotation);
     if (rotated) put(context, DeviceContext__rotation, rotated);
+    else PyErr_Clear();
     Py_ssize_t count = PyList_GET_SIZE(queues);
     if (count) {
       PyObject *other = PyList_GET_ITEM(queues, rotation % count);

@@ -39,6 +39,9 @@ ANYWHERE = [
     "deep_cases.py",
     "flow_cases.py",
     "line_cases.py",
+    *(
+        ["memory_cases.py"] if importlib.util.find_spec("_testcapi") else []
+    ),  # of Python's own tests
     "pending_cases.py",
     "piece_cases.py",
     "recycle_cases.py",
