@@ -102,6 +102,44 @@ def test_a_signal_handler_may_ask_a_group_for_its_error_g3(monkeypatch, breaks):
     assert library.calls == [*twice, "ncclCommAbort" if breaks else "ncclCommDestroy"]
 
 
+class Late:
+    """A library whose communicator comes when the test lets it."""
+
+    def __init__(self):
+        self.may_come, self.aborted = threading.Event(), []
+
+    def unique_id(self):
+        return b"identity"
+
+    def init(self, *_):
+        assert self.may_come.wait(10)
+        return 7
+
+    def abort(self, comm):
+        self.aborted.append(comm)
+
+
+@pytest.mark.parametrize("error", [RendezvousError, KeyboardInterrupt])
+def test_a_communicator_that_comes_when_nobody_waits_is_aborted_g4(monkeypatch, error):
+    """After the time-out, or a Ctrl-C. The other ranks would have it for ever, and wait for us."""
+    library = Late()
+    request = Join(None, Place(0, 1), "late", 1, lambda: None)
+
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as during:
+        if error is KeyboardInterrupt:
+            during.setattr(threading.Thread, "join", interrupted)
+        with pytest.raises(error):
+            nccl_group._make(library, request, exchange_of(request), "late", 0, 1, 0.01)
+    library.may_come.set()
+    for thread in threading.enumerate():
+        if thread.name == "hal-nccl late":
+            thread.join(10)
+    assert library.aborted == [7]
+
+
 @pytest.mark.parametrize(
     ("address", "launcher", "told"),
     [

@@ -140,6 +140,11 @@ class Library:
         self.call("ncclCommSplit", comm, chosen, key, ctypes.byref(made), None)
         return made.value or 0
 
+    def abort(self, comm: int) -> None:
+        """End a communicator, if there is one, whatever the other ranks do."""
+        if comm:
+            self.call("ncclCommAbort", comm)
+
     def rank_of(self, comm: int) -> tuple[int, int]:
         """Return a communicator's rank and size."""
         rank, size = _INT(), _INT()

@@ -72,7 +72,7 @@ def _make(
         with exchange.listening(name, rank, timeout):
             return library.init(size, identity, rank)
 
-    comm = _apart(request, init, name, rank, timeout)
+    comm = _apart(request, init, name, rank, timeout, library.abort)
     return NcclGroup(library, request, exchange, comm, name, rank, size)
 
 
@@ -82,10 +82,15 @@ def _apart(
     name: str,
     rank: int,
     timeout: float,
+    undo: Callable[[_Result], object],
 ) -> _Result:
-    """Call a function on a thread of its own, where the device's context is current."""
+    """Call a function on a thread of its own, where the device's context is current.
+
+    What it returns after the caller has given up is undone there.
+    """
     results: list[_Result] = []
     errors: list[BaseException] = []
+    decided = threading.Lock()  # the first to take it decides whether the caller gets the result
 
     def run() -> None:
         try:
@@ -93,14 +98,20 @@ def _apart(
             results.append(function())
         except BaseException as error:  # noqa: BLE001 - raised by the caller
             errors.append(error)
+        if not decided.acquire(blocking=False) and results:
+            with dropped(HalError):  # nobody is left to report to
+                undo(results[0])
 
     thread = threading.Thread(target=run, name=f"hal-nccl {name}", daemon=True)
     thread.start()
-    thread.join(timeout)
+    try:
+        thread.join(timeout)
+    finally:  # also when an interrupt ends the wait
+        is_late = decided.acquire(blocking=False)
+    if is_late:
+        raise not_all_came(name, rank, (), timeout)
     if errors:
         raise errors[0]
-    if not results:
-        raise not_all_came(name, rank, (), timeout)
     return results[0]
 
 
@@ -247,7 +258,7 @@ class NcclGroup(NativeGroup):
             self._library.call(function, self._comm)
 
         with dropped(HalError):  # a device that is lost, or a library that hangs
-            _apart(self._request, end, self._name, self._rank, timeout)
+            _apart(self._request, end, self._name, self._rank, timeout, lambda _: None)
 
     # Other groups, and the end
 
@@ -256,7 +267,10 @@ class NcclGroup(NativeGroup):
             made = self._library.split(self._comm, color, key)
             return (made, *self._library.rank_of(made)) if made else (0, 0, 0)
 
-        comm, rank, size = _apart(self._request, split, name, self._rank, timeout)
+        def undo(made: tuple[int, int, int]) -> None:
+            self._library.abort(made[0])
+
+        comm, rank, size = _apart(self._request, split, name, self._rank, timeout, undo)
         if not comm:
             return None
         exchange = self._exchange.among(None)
