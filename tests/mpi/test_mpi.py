@@ -4,6 +4,8 @@ import importlib.util
 import json
 import shutil
 import sys
+import threading
+import types
 import uuid
 from pathlib import Path
 
@@ -274,6 +276,31 @@ def test_what_is_told_of_a_failure_is_short_g3():
 def test_a_forked_child_drops_a_group_over_mpi_g1():
     for each in fail("forked", 2).values():
         assert (each["status"], each["error"]) == (0, None)
+
+
+@pytest.mark.parametrize("engine", ["Python"], indirect=True)
+def test_a_signal_handler_may_join_in_the_middle_of_a_join_over_mpi_g4(monkeypatch):
+    """A lock that the interrupted call had in its hands would be waited for in vain."""
+    mpi = pytest.importorskip("hal_mpi._mpi")
+    found, begin = [], threading.Thread.start
+    there = {"THREAD_MULTIPLE": 3, "Query_thread": lambda: 3, "COMM_WORLD": "world"}
+    monkeypatch.setattr(mpi, "MPI", types.SimpleNamespace(**there))
+    monkeypatch.setattr(mpi, "_initialise", lambda: None)
+
+    def join():
+        found.append(mpi.world("tested", 0, 10))
+
+    def interrupted(thread):
+        if thread.name == "hal-mpi start" and not found:
+            monkeypatch.setattr(threading.Thread, "start", begin)
+            join()
+        begin(thread)
+
+    joining = threading.Thread(target=join, daemon=True)
+    monkeypatch.setattr(threading.Thread, "start", interrupted)
+    joining.start()
+    joining.join(10)
+    assert found == ["world"] * 2
 
 
 def ranks_left(mark):

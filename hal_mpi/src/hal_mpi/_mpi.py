@@ -59,8 +59,9 @@ def world(name: str, rank: int, timeout: float) -> MPI.Intracomm:
 
     MPI starts when the processes of all ranks have come; raises `RendezvousError` at the time-out.
     """
-    with _lock:
-        thread = _start()
+    # On a thread that can be given up: no MPI can be told to give up by itself.
+    thread = threading.Thread(target=_initialise, name="hal-mpi start", daemon=True)
+    thread.start()
     thread.join(timeout)
     if thread.is_alive():
         raise not_all_came(name, rank, (), timeout)
@@ -73,25 +74,20 @@ def world(name: str, rank: int, timeout: float) -> MPI.Intracomm:
     return MPI.COMM_WORLD
 
 
-_lock: Final = threading.Lock()
-
-
-@functools.cache
-def _start() -> threading.Thread:
-    """Start MPI, on a thread that can be given up: no MPI can be told to give up by itself."""
-    thread = threading.Thread(target=_initialise, name="hal-mpi start", daemon=True)
-    thread.start()
-    return thread
+_starting: Final = threading.Lock()
+"""Taken on threads of `world` alone: a signal handler may join on a thread that is joining."""
 
 
 def _initialise() -> None:
-    if MPI.Is_initialized():
-        return
-    # By ctypes, which lets the interpreter lock go; mpi4py keeps it, and would hold up all threads.
-    level = ctypes.c_int()
-    _library().MPI_Init_thread(None, None, MPI.THREAD_MULTIPLE, ctypes.byref(level))
-    for each in (MPI.COMM_WORLD, MPI.COMM_SELF):  # as mpi4py sets them
-        each.Set_errhandler(MPI.ERRORS_RETURN)
+    """Start MPI, once."""
+    with _starting:
+        if MPI.Is_initialized():
+            return
+        # By ctypes, which lets the interpreter lock go; mpi4py would hold up all threads.
+        level = ctypes.c_int()
+        _library().MPI_Init_thread(None, None, MPI.THREAD_MULTIPLE, ctypes.byref(level))
+        for each in (MPI.COMM_WORLD, MPI.COMM_SELF):  # as mpi4py sets them
+            each.Set_errhandler(MPI.ERRORS_RETURN)
 
 
 @functools.cache
