@@ -244,17 +244,6 @@ HAL_DOT(__dp4a, unsigned int, unsigned char)
 template <class T> static HAL_INLINE void hal_store(T *address, typename hal_same<T>::type value) { *address = value; }
 
 // Atomics are valid for the host and all its threads anyway.
-#define atomicAdd_block atomicAdd
-#define atomicSub_block atomicSub
-#define atomicExch_block atomicExch
-#define atomicMin_block atomicMin
-#define atomicMax_block atomicMax
-#define atomicCAS_block atomicCAS
-#define atomicAnd_block atomicAnd
-#define atomicOr_block atomicOr
-#define atomicXor_block atomicXor
-#define atomicInc_block atomicInc
-#define atomicDec_block atomicDec
 #define atomicAdd_system atomicAdd
 #define atomicSub_system atomicSub
 #define atomicExch_system atomicExch

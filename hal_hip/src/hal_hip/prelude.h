@@ -58,18 +58,6 @@ HAL_CHOICE(llmax, long long, >)
 HAL_CHOICE(ullmin, unsigned long long, <)
 HAL_CHOICE(ullmax, unsigned long long, >)
 #undef HAL_CHOICE
-/* Atomics of a block may be those of the device. */
-#define atomicAdd_block atomicAdd
-#define atomicSub_block atomicSub
-#define atomicExch_block atomicExch
-#define atomicMin_block atomicMin
-#define atomicMax_block atomicMax
-#define atomicCAS_block atomicCAS
-#define atomicAnd_block atomicAnd
-#define atomicOr_block atomicOr
-#define atomicXor_block atomicXor
-#define atomicInc_block atomicInc
-#define atomicDec_block atomicDec
 #if !defined(__nanosleep)
 #define __nanosleep(time) ((void)(time), __builtin_amdgcn_s_sleep(1))
 #endif

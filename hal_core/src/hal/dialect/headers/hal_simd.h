@@ -1,4 +1,5 @@
-// CUDA's arithmetic on the two half-words or the four bytes of a word, where a compiler lacks it.
+// CUDA's arithmetic on the two half-words or the four bytes of a word, and its atomics of a block, where a compiler
+// lacks them.
 //
 // hal_cpu's `_headers.py` reads the names from this text: first in the parentheses of a macro.
 #if !defined(HAL_SIMD) && !defined(__CUDACC__)
@@ -90,6 +91,20 @@ HAL_PART(__vneg2, __vsub2(0, x))
 HAL_PART(__vneg4, __vsub4(0, x))
 HAL_PART(__vnegss2, __vsubss2(0, x))
 HAL_PART(__vnegss4, __vsubss4(0, x))
+
+// Atomics of a block may be those of the device.
+#define atomicAdd_block atomicAdd
+#define atomicSub_block atomicSub
+#define atomicExch_block atomicExch
+#define atomicMin_block atomicMin
+#define atomicMax_block atomicMax
+#define atomicCAS_block atomicCAS
+#define atomicAnd_block atomicAnd
+#define atomicOr_block atomicOr
+#define atomicXor_block atomicXor
+#define atomicInc_block atomicInc
+#define atomicDec_block atomicDec
+
 #undef HAL_PARTS
 #undef HAL_SIGNED
 #undef HAL_UNSIGNED
