@@ -165,7 +165,10 @@ bool resolve(struct issue *self) {
     if (other == queue) continue;
     PyObject *seen = PyDict_GetItemWithError(get(queue, StreamQueue__seen), get(other, StreamQueue__id));
     if (seen && integer(seen) >= of_operation(operation)->sequence) continue;
-    self->awaited[self->awaited_count++] = operation;
+    int i = 0; /* the newest of each queue, as `hal._engine.backlog.claim` has it */
+    while (i < self->awaited_count && get(self->awaited[i], Operation__queue) != other) i++;
+    if (i == self->awaited_count) self->awaited[self->awaited_count++] = operation;
+    if (of_operation(self->awaited[i])->sequence < of_operation(operation)->sequence) self->awaited[i] = operation;
   }
   return true;
 }

@@ -2,7 +2,7 @@
 
 import threading
 
-from core_harness import LIMIT, stalled
+from core_harness import LIMIT, Latch, stalled
 
 import hal
 from hal._engine import progress
@@ -52,3 +52,37 @@ def test_threads_that_submit_do_not_wait_for_each_other_q1(open_probe):
     slow.result()
     same.wait(LIMIT)
     assert buffer.numpy().tolist() == [2] * 16
+
+
+def test_a_recording_leaves_room_for_the_waits_of_its_stream_q1(open_probe):
+    """Q1: a stream's waits take room as launches do, and a part has as many calls as are left."""
+    device, probe = open_probe(max_in_flight=8)
+    buffer, latch = device.allocate(4), Latch()
+    with device.record(command_buffer="stream") as commands:
+        for _ in range(20):
+            commands.fill(buffer, 1)
+            commands.barrier()
+    before = []
+    for _ in range(3):
+        probe.hold(latch)
+        before.append(device.create_queue().fill(buffer, 1))
+    probe.calls.clear()
+    executed = device.queue.execute(commands, wait=before)
+    assert (probe.calls["wait_event"], probe.calls["fill"]) == (3, 5)
+    latch.open(3)
+    executed.wait(LIMIT)
+
+
+def test_a_stream_waits_once_for_each_other_one_q1(open_probe):
+    """Q1: its newest operation ends last. A wait for each would fill the stream, or block."""
+    device, probe = open_probe()
+    buffer, latch = device.allocate(4), Latch()
+    probe.hold(latch)
+    fills = [device.queues.upload.fill(buffer, 1) for _ in range(5)]
+    probe.hold(latch)
+    fills += [device.queues.download.fill(buffer, 1) for _ in range(5)]
+    after = [device.create_queue().barrier(wait=waits) for waits in (fills, fills[::-1])]
+    assert probe.calls["wait_event"] == 4
+    latch.open(2)
+    hal.wait_all(after, LIMIT)
+    assert all(each._retired for each in fills)

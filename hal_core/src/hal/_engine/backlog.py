@@ -246,6 +246,8 @@ def claim(operation: Operation, waits: CheckedWaits, step: CallStep) -> bool:  #
                 stream_waits = []
             stream_waits.append(point)
     if stream_waits:
+        if len(stream_waits) > 1:
+            stream_waits = _newest(stream_waits)
         operation._launches = 1 + len(stream_waits)  # a stream's waits take room, too
         for point in stream_waits:
             if point._queue._context is not queue._context:
@@ -270,6 +272,18 @@ def claim(operation: Operation, waits: CheckedWaits, step: CallStep) -> bool:  #
         _take_baton(operation, step)
     reserve(operation._signals)
     return True
+
+
+def _newest(points: list[Operation]) -> list[Operation]:
+    """Return the newest of some operations on each queue: its stream ends that last."""
+    # A wait for each would fill the stream: one of another queue's may have as many in flight as
+    # this one may (Q1).
+    newest: dict[StreamQueue, Operation] = {}
+    for point in points:
+        known = newest.setdefault(point._queue, point)
+        if known._sequence < point._sequence:
+            newest[point._queue] = point
+    return list(newest.values())
 
 
 def _take_baton(operation: Operation, step: CallStep) -> None:

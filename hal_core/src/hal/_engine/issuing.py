@@ -77,9 +77,12 @@ def _issue(operation: Operation, step: CallStep, more: bool) -> Operation | None
                 placement.issue(operation, 0)
                 is_starved = placement.is_starved
         elif isinstance(function, CallSequence):
-            room = queue._limit - (queue._launched - queue._retired)
-            made = function.issue(operation, room if room > 0 else 1)
-            operation._launches = made + (len(waits) if waits else 0)
+            waiting = len(waits) if waits else 0
+            room = queue._limit - (queue._launched - queue._retired) - waiting
+            # One at least, if the waits take all the room: the stream may be empty, and then
+            # nothing would retire that makes more.
+            made = function.issue(operation, max(room, 1))
+            operation._launches = made + waiting
             left = function.left
             is_starved = function.is_starved
         else:
