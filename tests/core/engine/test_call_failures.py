@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import sys
 import threading
 import time
 import traceback
@@ -13,7 +14,7 @@ from call_harness import returning, text_of, until_deferred
 from core_harness import LIMIT, collect_in_threads, wait_until
 
 import hal
-from hal._engine import progress
+from hal._engine import backlog, progress
 from hal.errors import (
     CancelledError,
     DeviceLostError,
@@ -331,3 +332,26 @@ def test_an_error_that_is_being_handled_keeps_its_traceback_s4(make):
     assert (kept.args, kept.more, str(kept)) == (error.args, "told", str(error))
     assert isinstance(kept.__cause__, ZeroDivisionError)
     assert kept.__traceback__ is kept.__cause__.__traceback__ is None
+
+
+def test_a_call_that_breaks_off_as_it_defers_its_end_is_completed_o3(device, monkeypatch):
+    """O3: it ends behind both waits, though there was no memory for the second registration."""
+    told, resolve = [], backlog._resolve
+    missing = [None, MemoryError()]
+
+    def short_of_memory(*arguments):
+        error = missing.pop(0) if missing else None
+        if error is not None:
+            raise error
+        return resolve(*arguments)
+
+    monkeypatch.setattr(sys, "unraisablehook", told.append)
+    first, second = hal.create_semaphore(), hal.create_semaphore()
+    monkeypatch.setattr(backlog, "_resolve", short_of_memory)
+    call = device.queue.call(returning([first.at(1), second.at(1)]))
+    until_deferred(call)
+    first.signal(1)
+    assert call.state == "issued"
+    second.signal(1)
+    call.wait(LIMIT)
+    assert [type(each.exc_value) for each in told] == [MemoryError]

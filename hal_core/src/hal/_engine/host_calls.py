@@ -19,7 +19,7 @@ from hal._engine.backlog import register
 from hal._engine.ending import end
 from hal._engine.operation import DEFERRED, DONE, FAILED, RUNNING, SENT, Operation
 from hal._engine.steps import CallStep
-from hal._engine.timelines import HOST, Timepoint, Work
+from hal._engine.timelines import CHANGE, HOST, Timepoint, Work
 from hal.errors import InvalidArgumentError
 
 MOST_CALLS: Final = 256
@@ -40,15 +40,19 @@ def begin(_: CallStep, operation: Operation, __: None) -> bool:
 
 def complete(step: CallStep, operation: Operation, outcome: Outcome) -> None:
     """End or defer a host operation whose function has returned or raised."""
-    work = step.work
-    with timelines.lock:
-        error: BaseException | None = None
-        if isinstance(outcome, BaseException):
-            error = outcome
-        elif outcome and operation._state == RUNNING:
-            error = _defer(operation, outcome, work)
-        if error is not None or not operation._unresolved:
-            end(operation, DONE if error is None else FAILED, error, work)
+    # As a follow-up, which is repeated if it breaks off: nobody has the outcome but this call.
+    step.work.append((CHANGE, (_complete, operation, outcome)))
+
+
+def _complete(operation: Operation, outcome: Outcome, work: Work) -> None:
+    """Do so under the lock; idempotent."""
+    error: BaseException | None = None
+    if isinstance(outcome, BaseException):
+        error = outcome
+    elif outcome and operation._state in {RUNNING, DEFERRED}:
+        error = _defer(operation, outcome, work)
+    if error is not None or not operation._unresolved:
+        end(operation, DONE if error is None else FAILED, error, work)
 
 
 def send_again(step: CallStep, operation: Operation, _: None) -> None:
@@ -80,5 +84,7 @@ def _defer(
                     f"{operation._describe()} returned {waited.name}@{least} to wait for, and "
                     f"signals {semaphore.name}@{value} itself: it would wait for itself"
                 )
+    failure = register(operation, entries, work)
+    # Last: as long as it runs nothing releases it, also if this breaks off between two waits.
     operation._state = DEFERRED
-    return register(operation, entries, work)
+    return failure
