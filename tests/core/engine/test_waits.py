@@ -358,3 +358,17 @@ def test_a_notification_that_cannot_be_armed_is_tried_again_s6(held, latch, name
     latch.open()
     waiter.result()
     assert not device.lost
+
+
+def test_a_signal_that_broke_off_tells_nobody_who_has_left_s6():
+    """O3: what completes it finds the registrations of threads that still wait, and no more."""
+    first, second, third = semaphores(3)
+    waiting = Running(hal.wait_all, [each.at(1) for each in (first, second, third)], LIMIT)
+    wait_until(lambda: all(each._reached for each in (first, second, third)))
+    with timelines.lock:
+        first._value = first._reserved = 1  # and it has broken off before it told anybody
+    third.fail(OperationError("broken"))
+    with pytest.raises(OperationError, match="broken"):
+        waiting.result()
+    progress.act(progress.change, timelines.Timeline._advance, (first, 1))
+    assert not first._reached

@@ -518,10 +518,9 @@ class HostWaiter:
 
     def _take_back(self) -> None:
         """Remove the last registration; under the lock."""
+        # Also if the value is reached: what raised it may have broken off before it told anybody.
         timepoint = self._registered[-1]
-        timeline, value = timepoint._semaphore, timepoint._value
-        if timeline._value < value:  # else it was removed
-            timeline._forget(value, self)
+        timepoint._semaphore._forget(timepoint._value, self)
         self._registered.pop()
 
     def _stop_leading(self) -> None:
