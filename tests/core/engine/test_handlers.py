@@ -14,6 +14,7 @@ from recovery_world import WORLD
 
 import hal
 from hal._base.failures import is_users
+from hal._base.regions import SharedRegion
 from hal._commands.instances import Lease
 from hal._engine import progress, timelines
 from hal.errors import InvalidArgumentError, ReentrantCallError
@@ -537,3 +538,18 @@ def test_a_handler_in_the_middle_of_a_trim_may_execute_o3(device):
     Running(device.trim).result()
     assert executed[0].done
     device.queue.execute(commands).wait(LIMIT)
+
+
+def test_a_handler_may_signal_as_a_shared_semaphore_is_published_o3(monkeypatch):
+    """O3: the value of the handler, which is the higher one, stays what other processes see."""
+    semaphore = hal.create_semaphore(shareable=True)
+    region, raise_to = semaphore._link.region, SharedRegion.raise_to
+
+    def interrupted(of, value):
+        if value == 1:
+            semaphore.signal(2)
+        raise_to(of, value)
+
+    monkeypatch.setattr(SharedRegion, "raise_to", interrupted)
+    semaphore.signal(1)
+    assert (semaphore.query(), region.value()) == (2, 2)

@@ -202,17 +202,18 @@ class Link:
         semaphore, region = self._semaphore(), self.region
         if semaphore is None or region.slot < 0:  # dropped, or this process has left
             return False
+        is_news = False
         failure = semaphore._failure
-        if failure is not None:
-            if is_news := region.failure() is None:
-                region.fail(*_words(failure))
-        elif semaphore._value <= self._told:
-            return False
-        else:
-            with self._lock:  # a thread that raises it later publishes that itself
+        if failure is not None and (is_news := region.failure() is None):
+            region.fail(*_words(failure))
+        # Again: a signal handler that has interrupted the owner of the lock, and raised the value,
+        # leaves that to it. A thread that raises it later publishes that itself.
+        while failure is None and semaphore._value > self._told and not self._lock._is_owned():
+            with self._lock:
                 value = semaphore._value
-                if is_news := value > region.value():
+                if value > region.value():
                     region.raise_to(value)
+                    is_news = True
                 self._told = value
         if is_news:
             self._watch.ring(region)
