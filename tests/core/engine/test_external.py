@@ -153,6 +153,17 @@ def test_host_operations_are_waited_for_on_the_host_q2(shared, gate):
     theirs.synchronize()
 
 
+def test_an_event_that_was_given_up_is_not_recorded_later(shared):
+    """No order is established then, and its owner may have destroyed it."""
+    device, probe, library = shared
+    ready, event = hal.create_semaphore(), Event(library.native)
+    with pytest.raises(DeadlineExceededError):
+        device.queue.notify_external(event=event, wait=ready.at(1), timeout=0)
+    ready.signal(1)
+    device.queue.barrier().wait(LIMIT)
+    assert probe.calls["adopt_event"] == 0
+
+
 def test_failures_of_the_list_are_raised_s5(shared):
     device, probe, library = shared
     theirs = library.stream()

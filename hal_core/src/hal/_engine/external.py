@@ -322,6 +322,7 @@ def notify(
     # A stream may wait only for an event that has been recorded (I1), so this waits for the issue.
     marker = submit(queue, "notify_external", payload, wait, ())
     if not _await_issue([marker], deadline):
+        marker.cancel()  # else the event, which may be destroyed by then, would be recorded later
         raise DeadlineExceededError(
             f"notify_external: what {queue.name} was given so far was not issued in {timeout} "
             "seconds: it waits for something that nobody has promised, or for the host; let that "
