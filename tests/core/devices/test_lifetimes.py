@@ -10,6 +10,7 @@ import pytest
 from core_harness import LIMIT, Latch, wait_until
 
 import hal
+from hal._engine import closing, contexts, progress
 from hal.errors import OperationError
 
 SIZE = 1 << 17  # more than a write takes during the call
@@ -238,3 +239,34 @@ def test_a_closed_device_is_collected(open_probe):
         return reference() is None
 
     wait_until(collected)
+
+
+def test_a_trim_that_is_interrupted_keeps_the_events_for_reuse_o3(device, monkeypatch):
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    hal.wait_all([device.queue.barrier() for _ in range(5)], LIMIT)
+    with monkeypatch.context() as during:
+        during.setattr(closing, "wait_for_calls", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            device.trim()
+    assert device._context.events.is_idle()
+
+
+def test_a_queue_may_come_or_go_as_another_one_looks_after_it_q1(device):
+    """Q1: `DeviceContext.queues` is replaced by other threads, in between two looks at it."""
+    listed = [device.queues.compute, device.queues.upload]
+
+    class Changing:
+        """A context whose queues are two at first, and gone at the next look."""
+
+        _rotation = 0
+
+        @property
+        def queues(self):
+            return [listed.pop()] * len(listed) if listed else []
+
+    class Submitted:
+        _context, _ring = Changing(), ()
+
+    progress.act(contexts.harvest_some, Submitted(), None)

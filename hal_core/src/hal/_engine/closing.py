@@ -240,9 +240,11 @@ def trim_events(
     `while_open` makes a call unless the device is being closed, which waits for it then.
     """
     idle = context.events.take_idle()  # first: only calls that have begun may still ask one
-    if context.lost is None and wait_for_calls(context, deadline):
-        while_open(functools.partial(_destroy_events, context, idle))
-    context.events.put_back(idle)
+    try:
+        if context.lost is None and wait_for_calls(context, deadline):
+            while_open(functools.partial(_destroy_events, context, idle))
+    finally:
+        context.events.put_back(idle)
 
 
 def _destroy_events(context: DeviceContext, idle: list[Event]) -> None:

@@ -28,8 +28,9 @@ def harvest_some(step: CallStep, queue: StreamQueue, _: None = None) -> None:
     # A queue that nobody submits to any more would keep what its work used.
     context = queue._context
     context._rotation += 1
-    if context.queues:
-        other = context.queues[context._rotation % len(context.queues)]
+    queues = context.queues  # once: another thread may replace it
+    if queues:
+        other = queues[context._rotation % len(queues)]
         if other is not queue:
             retiring.harvest(step, other)
 
