@@ -259,7 +259,7 @@ enum answer alloca_shortcut(PyObject *const *args, Py_ssize_t given, PyObject *n
   PyObject *queue = args[0], *device = device_of(queue);
   struct taking self = {.effect = {NULL, may_take, take}, .queue = queue};
   if (!device || is_true(device, DeviceCore__closed) || !is_device_memory(options[MEMORY])) return NOT_MINE;
-  if (!small_int(args[1], &self.size) || self.size <= 0) return NOT_MINE;
+  if (!small_int(args[1], &self.size) || self.size <= 0 || self.size > MOST_VALUE) return NOT_MINE; /* sums fit */
   PyObject *dtype = options[DTYPE] ? plain_dtype(options[DTYPE]) : engine.bytes;
   if (!dtype || self.size % size_of(code_of(dtype))) return NOT_MINE;
   self.heap = get(device, DeviceCore__heap);

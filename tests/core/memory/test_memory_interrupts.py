@@ -212,7 +212,7 @@ INTERRUPTS = """
         def check(self, places):
             wrong = []
             # Memory on its way from the books to the driver is lost, rather than freed twice.
-            lossy = any(" give:" in each or "free_async" in each for each in places)
+            lossy = any(" give" in each or "free_async" in each for each in places)
 
             def attempt(what, function):
                 try:
