@@ -3,7 +3,8 @@
 #include "issue.h"
 
 /* The timelines whose operations are released, up to a value each, and how many operations still may be. Each
- * operation adds its signals at most. */
+ * operation adds its signals at most. A list and no recursion: what is released releases others in its turn, and a
+ * chain of those may be longer than the stack is deep. */
 enum { MOST_RELEASED = 64, MOST_TIMELINES = (1 + MOST_RELEASED) * MOST_SIGNALS };
 struct releases {
   int count, budget;

@@ -248,7 +248,8 @@ void *pointer(PyObject *object, enum slot slot);
  * neither: it refuses all. */
 bool is_ours(PyObject *lock);
 
-/* Take the timeline lock if nobody has it. */
+/* Take the timeline lock if nobody has it. To wait for it would let the interpreter lock go, and what the shortcut has
+ * looked at by then could change. */
 bool enter(void);
 
 /* Take it, and wait for that without the interpreter lock; false, mostly with an exception, if that cannot be. */

@@ -49,6 +49,8 @@ CheckedWaits: TypeAlias = tuple[Timepoint | Operation, ...]
 def stand_in_line(operation: Operation, waits: CheckedWaits, work: Work) -> None:
     """Register for the waits and join the backlog; under the lock."""
     queue = operation._queue
+    # In line a submission is waited for by its timepoint, so that its end, failure and cancellation
+    # release those in line as any semaphore does.
     entries = [each if isinstance(each, Timepoint) else each._make_timepoint() for each in waits]
     failure = register(operation, tuple(entries), work)
     if failure is not None:
@@ -195,7 +197,11 @@ def claim_next(queue: StreamQueue, step: CallStep) -> Operation | None:
 
 
 def has_room(operation: Operation) -> bool:
-    """Return whether the stream takes an operation's launches without blocking (Q1)."""
+    """Return whether the stream takes an operation's launches without blocking (Q1).
+
+    Without its waits, which are not known before it is claimed: they may exceed the limit by one
+    for each other queue.
+    """
     queue = operation._queue
     in_flight = queue._launched - queue._retired
     function = operation._function

@@ -52,7 +52,7 @@ def direct_calls(table: CallTable | None, *, in_memory: bool) -> Calls | None:
     if table is None or speedups.module is None:
         return None
     if not in_memory:
-        table = table._replace(write_value=0, wait_value=0)
+        table = table._replace(write_value=0, wait_value=0)  # by these C knows what events are
     elif not (table.write_value and table.wait_value):
         return None
     else:

@@ -132,6 +132,8 @@ def _close_ours(
 
 def _wait_for(running: list[Operation], seconds: float) -> None:
     """Wait for a while until one of `running` may have ended."""
+    # For one, since the caller looks at all of them again; the last one's retirement takes those
+    # before it on its stream along.
     last = running[-1]
     if not isinstance(last, Submission) or last._state != ISSUED:
         # In another thread's hands, or failed and kept for its resources only.
@@ -207,7 +209,7 @@ def give_up(context: DeviceContext, abandoned: tuple[str, ...]) -> None:
 
 
 def call_on(name: str) -> str:
-    """Return the description of a native call that keeps what has a name from being closed."""
+    """Describe the native call of another thread that keeps what has this name from closing."""
     return f"a call of the driver's for {name} on another thread"
 
 
@@ -235,9 +237,9 @@ def _lost_by_failures(context: DeviceContext) -> Iterator[None]:
 def trim_events(
     context: DeviceContext, deadline: float, while_open: Callable[[Callable[[], object]], object]
 ) -> None:
-    """Destroy the events that nobody holds, unless other threads ask some until `deadline`.
+    """Destroy the events that nobody holds, unless other threads still ask some at `deadline`.
 
-    `while_open` makes a call unless the device is being closed, which waits for it then.
+    `while_open` makes a call unless the device is being closed; a close that begins waits for it.
     """
     idle = context.events.take_idle()  # first: only calls that have begun may still ask one
     try:

@@ -140,7 +140,7 @@ class DeviceContext:
                 self.starved.pop(operation._queue, None)
 
     def keep_loss(self) -> None:
-        """Share no loss any more: the device is being closed; under the lock."""
+        """Leave the contexts that are lost together: the device is being closed; under the lock."""
         rest = [each for each in self.together if each is not self]
         for each in rest:
             each.together = rest

@@ -189,6 +189,8 @@ def abandon(queue: StreamQueue, error: BaseException, work: Work) -> None:
         if is_running:
             left_behind.append(operation._resources)
         finish(operation, FAILED, error, work)
+        # Nobody asks an event of a lost context any more. Work that a close gave up may run on, so
+        # what it uses was left behind, above.
         operation._retired = True
     # Their events are not given back: no event of a lost context is used again.
     queue._ring.clear()

@@ -128,6 +128,7 @@ class _Account:
 
     def _read(self) -> Iterator[tuple[Timeline, _Promise]]:
         """Search the unended operations of all devices' queues, once."""
+        # Lazily: mostly the first few tell, and `_promise` remembers what it has passed.
         queues = [queue for context in list(contexts) for queue in context.queues]
         for queue in queues:
             with timelines.lock:

@@ -387,6 +387,7 @@ def give_back(points: list[Operation]) -> None:
 
 def _await_issue(operations: Sequence[Operation], deadline: float | None) -> bool:
     """Wait until operations are issued, or until host operations have ended."""
+    # It looks again and again: an issue as such wakes nobody, and mostly it has happened by now.
     pause = _SHORT_SECONDS
     while any(each._state < (DONE if each._is_host else ISSUED) for each in operations):
         if deadline is not None and sync.monotonic() >= deadline:

@@ -89,7 +89,7 @@ def _entries_of(wait: object) -> tuple[Timepoint, ...]:
 
 
 def distinct(timepoints: tuple[Timepoint, ...]) -> tuple[Timepoint, ...]:
-    """Return the highest timepoint of each semaphore."""
+    """Return the highest timepoint of each semaphore, whose value covers all lower ones (S2)."""
     if len(timepoints) < 2:  # noqa: PLR2004 - then they are
         return timepoints
     highest: dict[Timeline, Timepoint] = {}

@@ -45,7 +45,7 @@ def complete(step: CallStep, operation: Operation, outcome: Outcome) -> None:
 
 
 def _complete(operation: Operation, outcome: Outcome, work: Work) -> None:
-    """Do so under the lock; idempotent."""
+    """End or defer a host operation; under the lock, and idempotent."""
     error: BaseException | None = None
     if isinstance(outcome, BaseException):
         error = outcome

@@ -73,6 +73,7 @@ def _issue(operation: Operation, step: CallStep, more: bool) -> Operation | None
                 queue._seen[point._queue._id] = point._sequence
             step.contexts = ()
         if function is None:
+            # Memory is taken or given back in the queue's order, and nothing is launched.
             for placement in operation._arguments:
                 placement.issue(operation, 0)
                 is_starved = placement.is_starved

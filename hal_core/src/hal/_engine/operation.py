@@ -103,7 +103,9 @@ class Operation(OperationNumbers):
         # The waits that are neither recorded nor reached, one bit each, so that releasing one
         # twice, as around a Ctrl-C, does no harm.
         self._unresolved = 0
-        self._retired = False  # natively complete, and counted so in its queue
+        # Natively complete, and counted so in its queue. Not a state: an operation that fails has
+        # ended for its user, and its work may run on; until that ends it keeps its resources (Q5).
+        self._retired = False
         self._private: Timepoint | None = None
         # The event of the operation before it, if nothing is enqueued: both end together
         self._shared: Event | None = None

@@ -349,11 +349,6 @@ class _Progress:
         with dropped(Exception):  # the next caller starts it
             self.start()
 
-    @property
-    def is_asked(self) -> bool:
-        """Whether work was handed to it that it has not begun."""
-        return bool(self._inbox)
-
     def post(self, work: Work) -> None:
         """Hand work to the thread; never blocks. No lock held."""
         self._inbox.extend(zip(work, repeat(sync.get_ident()), strict=False))
@@ -445,8 +440,8 @@ def act_or_put_off(function: Callable[[CallStep, _A, _B], object], first: _A, se
 def put_off(function: Callable[[CallStep, _A, _B], object], first: _A, second: _B) -> None:
     """Call ``function(step, first, second)`` as soon as this thread's call of ours ends.
 
-    For a call that interrupts another one on its thread (`hal._engine.steps.is_inside`). First
-    completes what has broken off by then.
+    For a call that interrupts another one on its thread (`hal._engine.steps.is_inside`). What has
+    broken off by then is completed first.
     """
     later = Later(function, first, second)
     put_off_calls[later] = None
@@ -483,7 +478,7 @@ def put_behind(function: Callable[[CallStep, _A, _B], object], first: _A, second
 
     Returns whether it has any. No lock held.
     """
-    if not _progress.is_asked:
+    if not _progress._inbox:
         return False
     put_last(function, first, second)
     return True

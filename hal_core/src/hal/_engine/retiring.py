@@ -82,7 +82,7 @@ def query(operation: Operation) -> Answer:
 
 
 def heed(operation: Operation, answer: Answer, step: CallStep) -> bool:
-    """Note in the step what an answer demands; return whether the operation has ended by it."""
+    """Have the step do what an answer demands; return whether it says that the work has ended."""
     if answer is True:
         step.work.append((RETIRE, operation))
         return True

@@ -156,9 +156,10 @@ def interrupted() -> CallStep | None:
 
 
 def take_later(step: CallStep) -> None:
-    """Have the innermost step make the calls that were put off to the others of this thread.
+    """Move the calls that were put off to this thread's outer steps to its innermost one.
 
-    Those last as long as it does, and it is about to wait, maybe for what such a call signals.
+    The outer ones do not end before it does, and it is about to wait, maybe for what such a call
+    signals.
     """
     outer = _steps.get(sync.get_ident())
     while outer is not None and outer is not step:

@@ -93,15 +93,17 @@ class StreamQueue(QueueNumbers):
         self._cancelled = 0
         self._recalled: Operation | None = None
 
-        # The baton: the operation that is being issued, and the step that took it last. Its holder
-        # owns the native stream, and `_seen`: queue id -> highest sequence of that queue that the
-        # stream has waited for.
+        # The baton: the operation that is being issued, and the step that took it last. No flag: if
+        # the step breaks off, the operation tells what to repeat or to fail. Its holder owns the
+        # native stream, and `_seen`: queue id -> highest sequence of that queue that the stream has
+        # waited for.
         self._issuing: Operation | None = None
         self._owner: CallStep | None = None
         self._seen: dict[int, int] = {}
 
-        # The operations that are issued and have not retired: those on the stream, in its order,
-        # and those on the host, in the order of issue
+        # The operations that are issued and have not retired: those on the stream, in its order and
+        # with no sequence left out, so that a sequence tells the place; and those on the host, in
+        # the order of issue
         self._ring: deque[Operation] = deque()
         self._hosts: dict[Operation, None] = {}
         self._sequence = 0  # of the last operation that entered the ring; from 1 on

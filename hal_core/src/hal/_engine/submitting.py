@@ -92,7 +92,9 @@ def _start(step: CallStep, operation: Submission, waits: CheckedWaits) -> None:
             and has_room(operation)
             and claim(operation, waits, step)
         ):
-            pass  # fast path: nothing stands before it, so it is issued at once
+            # Nothing stands before it, so it is issued at once: it joins no line, and submissions
+            # among its waits need no semaphores.
+            pass
         elif operation._state == PENDING:  # else the claim has ended it: a wait has failed (S5)
             stand_in_line(operation, waits, step.work)
         step.operation = None

@@ -128,8 +128,9 @@ class Batch:
 class Waiters:
     """The waiters for each value; every step costs the same for any number of them.
 
-    A bucket per distinct value and kind of waiter, and a heap of their keys. Watchers are told one
-    by one; operations are released by the bucket, since there may be a hundred thousand.
+    A bucket per distinct value and kind of waiter, and a heap of their keys: a sorted list of
+    waiters would move half of itself for each that comes or leaves. Watchers are told one by one;
+    operations are released by the bucket, since there may be a hundred thousand.
     """
 
     __slots__ = ("_buckets", "_keys")
@@ -222,9 +223,12 @@ class Timeline:
         # The operation whose end it stands for, until that has come
         self._owner: Operation | None = None
         self._value = initial
-        self._reserved = initial  # the highest value reserved or signalled (S1)
+        # The highest value reserved or signalled (S1). The value alone would not do: it rises when
+        # work retires, and until then a second operation could promise the same.
+        self._reserved = initial
         self._failure: BaseException | None = None
-        # (value, operation) in order of value, of issued and unretired operations
+        # (value, operation) in order of value, of issued and unretired operations. No heap: a wait
+        # looks for the smallest point that covers its value, which is mostly not the first.
         self._points: list[tuple[int, Operation]] = []
         # Two registers: a recorded point that its stream can wait for releases an operation, but
         # few of the host's waiters. With one, each publication would release all of these, too.

@@ -130,5 +130,6 @@ def check_timestamps(native: NativeDevice, name: str) -> None:
 
 def record(stream: int, pool: TimerPool, timer: Timer) -> None:
     """Record a timer, when its operation is issued."""
+    # Taken only now: a pending timestamp needs none, and a cancelled one never does.
     timer.handle = pool.take()
     pool._native.record_timer(timer.handle, stream)

@@ -148,8 +148,8 @@ def wait_all(
 ) -> None:
     """Block until all entries are reached; see `hal.wait_all`.
 
-    The caller began the wait then, and since the last news has `asked` or watched them for so many
-    seconds.
+    `begun` is when the caller began to wait, None for now, and `asked` for how many seconds it has
+    asked or watched since the last news.
     """
     HostWaiter((entries,), asked).wait(None if timeout is None else as_seconds(timeout), begun)
 
@@ -455,6 +455,7 @@ class HostWaiter:
         while self._is_asleep and (left := self._remaining()) > 0:
             asked = self._arm(bell, step) if self._ends else []
             if asked:
+                # After a device error no driver rings: then the questions below find the error.
                 left = min(left, NET_SECONDS)
             step.calm = True  # from now on a signal handler's calls are made at once
             if not progress.act(progress.resume, None, None):

@@ -27,7 +27,8 @@ class BufferUsage(enum.IntFlag):
     """Every use; the default."""
 
 
-# The same bits as plain ints: an enum's operators are a hundred times as slow.
+# The same bits as plain ints: an enum's operators are a hundred times as slow. A buffer has those
+# that it denies: mostly none, and else `denied & need` names what is missing.
 READ: Final = 32
 WRITE: Final = 64
 TRANSFER_SOURCE: Final = 1 | READ
