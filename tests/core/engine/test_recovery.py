@@ -1,16 +1,17 @@
 """A call that breaks off is put right by the next call, and by nobody else (O3, I5)."""
 
 import gc
+import sys
 import weakref
 
 import numpy as np
 import pytest
 from child_processes import assert_quiet
-from core_harness import LIMIT, needs_gil, stalled, wait_until
+from core_harness import LIMIT, Running, needs_gil, stalled, wait_until
 from recovery_world import WORLD
 
 import hal
-from hal._engine import steps, timelines
+from hal._engine import progress, steps, timelines
 from hal.errors import DeviceLostError, HalError, InvalidArgumentError, OperationError
 
 TWICE = (
@@ -238,3 +239,26 @@ def test_no_step_is_left_open(device):
         hal.create_semaphore().wait(1, 0)
     mine = [each for each in steps.all_steps() if steps.is_mine(each)]
     assert not any(each.is_open() for each in [*mine, steps.begin()])
+
+
+def test_the_progress_thread_repairs_again_what_it_could_not_o3(monkeypatch):
+    """O3: there was no memory for three repairs, of which two are its own; nobody else comes by."""
+    put_right, missing, told, mended = progress._put_right, [None] * 3, [], []
+
+    def short_of_memory(broken, step):
+        if missing:
+            missing.pop()
+            raise MemoryError
+        put_right(broken, step)
+
+    def break_off(step, *_):
+        step.work.append((timelines.CHANGE, (lambda *_: mended.append(True), None, None)))
+        raise LookupError
+
+    progress.start()
+    monkeypatch.setattr(sys, "unraisablehook", told.append)
+    monkeypatch.setattr(progress, "_put_right", short_of_memory)
+    with pytest.raises(LookupError):
+        Running(progress.act, break_off, None, None).result()
+    wait_until(lambda: mended)
+    assert {type(each.exc_value) for each in told} == {MemoryError}

@@ -368,7 +368,7 @@ class _Progress:
             except Exception as error:  # noqa: BLE001 - it serves every device of the process
                 report(self._run, error)
                 pause = NET_SECONDS
-            was_rung = bell.wait(pause if self._watched else 3600.0)
+            was_rung = bell.wait(pause if self._watched or _broken else 3600.0)
 
     def turn(self, step: CallStep, bell: sync.Doorbell, was_rung: bool) -> float:  # noqa: FBT001 - for `act`
         """Do the pending work; return the longest time to sleep."""
@@ -417,7 +417,8 @@ class _Progress:
     def _mend(self, step: CallStep, *, was_rung: bool) -> None:
         """Repair broken steps; without news, look at all steps."""
         while _broken:
-            _put_right(_broken.popleft(), step)
+            _put_right(_broken[0], step)
+            _broken.popleft()  # last: what it could not repair, for want of memory, it tries again
         # A second interrupt may have kept a step out of that list. To look at all is dear, so it is
         # done only where the sleep ended by itself.
         if not was_rung:
