@@ -157,6 +157,7 @@ struct taking {
   PyObject *heap, *buffer, *storage, *lease, *block; /* the heap is borrowed; a piece is the block once taken */
   PyObject *address;                                  /* made by the call */
   PyObject *queue, *pool;                             /* borrowed; without a pool it is the driver's */
+  PyObject *recent;                                   /* borrowed: the pieces, the last of which is taken */
   long long size;
   struct numbers numbers;
 };
@@ -164,8 +165,8 @@ struct taking {
 static long long aligned(const struct taking *self) { return round_up(self->size, engine.alignment); }
 
 /* Return whether the pool keeps as much memory as it takes, or has a recent piece. */
-static bool is_at_hand(const struct taking *self) {
-  if (self->pool) return find_recent(self->pool, self->queue, aligned(self));
+static bool is_at_hand(struct taking *self) {
+  if (self->pool) return (self->recent = find_recent(self->pool, self->queue, aligned(self)));
   long long most = number(get(self->heap, Heap_driver), DriverMemory_at_hand);
   return of_books(get(self->heap, Heap_books))->pooled + self->size <= most;
 }
@@ -181,35 +182,35 @@ static bool may_take(struct effect *effect, const struct issue *issue) {
   return make_place(books, self->block) && count(&self->numbers, books, self->size, 0, 0);
 }
 
-/* Take the latest recent piece; its reference is the caller's. */
-static PyObject *take_piece(const struct taking *self) {
-  PyObject *recent = find_recent(self->pool, self->queue, aligned(self));
-  Py_ssize_t last = PyList_GET_SIZE(recent) - 1;
-  PyObject *piece = PyList_GET_ITEM(recent, last);
-  Py_SET_SIZE(recent, last);
-  return piece;
+/* Take the latest recent piece; false without memory, and then nothing has changed. */
+static bool take_piece(struct taking *self) {
+  Py_ssize_t last = PyList_GET_SIZE(self->recent) - 1;
+  PyObject *piece = PyList_GET_ITEM(self->recent, last);
+  if (PyDict_SetItem(get(self->pool, SegmentPool_taken), piece, self->lease) < 0) return false;
+  Py_SET_SIZE(self->recent, last);
+  self->block = piece; /* the list's reference */
+  return true;
 }
 
 static void take(struct effect *effect, PyObject *operation, struct drops *drops) {
   struct taking *self = (struct taking *)effect;
   (void)drops;
   PyObject *books = get(self->heap, Heap_books);
+  put(self->storage, Storage_source, Py_NewRef(operation));
+  put(self->buffer, Extent__allocation, Py_NewRef(operation));
   if (self->pool) {
-    self->block = take_piece(self);
+    if (!take_piece(self)) {
+      PyErr_Clear(); /* it is issued, and has no address: nothing can use it */
+      return;
+    }
   } else {
     bool is_visible = is_true(get(self->heap, Heap_driver), DriverMemory_is_visible);
     put(self->block, Block_address, Py_NewRef(self->address));
     put(self->block, Block_host_address, Py_NewRef(is_visible ? self->address : Py_None));
   }
   begin_use(Py_NewRef(self->block), self->lease, self->storage);
-  put(self->storage, Storage_source, Py_NewRef(operation));
-  put(self->buffer, Extent__allocation, Py_NewRef(operation));
   publish(&self->numbers, books);
-  if (self->pool) {
-    note(books, !PyDict_SetItem(get(self->pool, SegmentPool_taken), self->block, self->lease));
-  } else {
-    register_block(books, self->block);
-  }
+  if (!self->pool) register_block(books, self->block);
 }
 
 static bool prepare(struct taking *self, PyObject *device, PyObject *size, PyObject *dtype) {

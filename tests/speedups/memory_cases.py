@@ -96,5 +96,28 @@ def case_a_signal_releases_operations_s2(device):
         with_one_missing(device, prepare, act)
 
 
+def case_an_alloca_takes_memory_m3(device):
+    """What no memory could be noted for has no address: no two have the same."""
+    queue, kept, refused = device.queue, [], 0
+    for buffer in [queue.alloca(512) for _ in range(2 * PLACES)]:
+        queue.dealloca(buffer)
+    device.wait_idle(30)
+
+    def take(*_):
+        kept.append(queue.alloca(512))
+        return ()
+
+    for _ in range(2):
+        with_one_missing(device, nothing, take)
+    for index, buffer in enumerate(kept):
+        with contextlib.suppress(InvalidArgumentError):
+            queue.fill(buffer, index).wait(30)
+            continue
+        refused += 1
+    assert refused < len(kept) // 2
+    found = [buffer.numpy().max() for buffer in kept if buffer.address is not None]
+    assert len({*found}) == len(kept) - refused
+
+
 if __name__ == "__main__":
     main(*sys.argv[1:], cases=globals())
