@@ -75,10 +75,16 @@ static PyObject *lock_is_owned(PyObject *object, PyObject *unused) {
   return PyBool_FromLong(((struct owned_lock *)object)->owner == PyThread_get_thread_ident());
 }
 
+static PyObject *lock_locked(PyObject *object, PyObject *unused) {
+  (void)unused;
+  return PyBool_FromLong(((struct owned_lock *)object)->owner != 0);
+}
+
 static PyMethodDef lock_methods[] = {
     {"__enter__", lock_enter, METH_NOARGS, NULL},
     {"__exit__", (PyCFunction)(void (*)(void))lock_exit, METH_FASTCALL, NULL},
     {"_is_owned", lock_is_owned, METH_NOARGS, NULL},
+    {"locked", lock_locked, METH_NOARGS, NULL},
     {NULL, NULL, 0, NULL},
 };
 

@@ -7,6 +7,7 @@ import sys
 from shortcut_harness import main, warm
 
 import hal
+from hal._engine import progress
 from hal.errors import CancelledError, HalError, InvalidArgumentError
 
 PLACES = 48
@@ -21,7 +22,7 @@ def with_one_missing(device, prepare, act):
     Both are called with 14 semaphores, which are signalled to `HIGH` in the end unless an operation
     has promised that, and return submissions.
     """
-    for place in range(1, PLACES):
+    for place in range(PLACES):
         semaphores = [hal.create_semaphore() for _ in range(14)]
         prepared = prepare(*semaphores)
         made = []
@@ -94,6 +95,18 @@ def case_a_signal_releases_operations_s2(device):
 
     for act in (signal, signal_all):
         with_one_missing(device, prepare, act)
+
+
+def case_a_call_ends_o3(_):
+    """The end of a ``with`` makes a tuple for a lock of Python's, which stays taken without it."""
+    held = []
+    for place in range(12):
+        held.append([(number, number, number) for number in range(5000)])  # no spare tuple is left
+        with contextlib.suppress(MemoryError):
+            _testcapi.set_nomemory(place, place + 1)
+            progress.act(progress.nothing, None, None)
+        _testcapi.remove_mem_hooks()
+        progress.act(progress.nothing, None, None)
 
 
 def case_an_alloca_takes_memory_m3(device):

@@ -47,10 +47,11 @@ A thread that waits for the extension's lock needs the interpreter lock to take 
 released the interpreter lock in between, again and again, would starve the others.
 """
 
-Mark = Lock
+Mark: Callable[[], Any] = Lock if speedups.module is None else _fit(speedups.module.OwnedLock)
 """A lock that marks where a thread is: held by ``with``; ``locked()`` tells the others.
 
-A type of its own, since no thread ever waits for one.
+A type of its own, since no thread ever waits for one. The extension's can be released without
+memory, where the end of a ``with`` needs a tuple for Python's.
 """
 
 get_ident = threading.get_ident

@@ -78,7 +78,7 @@ def write(
 def held_step() -> CallStep:
     """Return a step that never ends: the owner of a copy stream on which C copies."""
     step = CallStep()
-    step.mark.acquire()
+    step.mark.__enter__()
     return step
 
 
