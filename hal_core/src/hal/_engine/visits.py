@@ -15,6 +15,8 @@ class Visit:
     def __init__(self, owner: DeviceContext, guest: DeviceContext) -> None:
         self.owner = owner
         self.guest = guest
+        # A device, not the operation: a close reads off what a guest's operations keep alive which
+        # of them visit it, and so none has to be removed here.
         owner.guests[guest] = None
 
     def begin(self) -> None:
