@@ -16,7 +16,7 @@ def streams(group):
     """Each kind of operation, of few elements and of many; return what went wrong."""
     device, queue, size, rank = group.device, group.device.queue, group.size, group.rank
     wrong = []
-    # The second by steps, or in messages though a rank's piece is small; the last by rounds, and its parts differ
+    # The second by steps, or in messages though a rank's piece is small; the last by more of either
     for count in (24, 399_996, 1_200_006):
         own = np.arange(count, dtype=np.float32) % 251 + rank
         every = [np.arange(count, dtype=np.float32) % 251 + each for each in range(size)]
