@@ -116,10 +116,8 @@ def _macros(defines: object) -> dict[str, str]:
     """Return macros and their texts: True is 1, since in an ``#if`` each unknown word is 0."""
     macros: dict[str, str] = {}
     for key, value in as_mapping(defines, "compile: defines is a mapping").items():
-        name, rule = (
-            as_text(key, "compile: a macro's name is text"),
-            f"compile: defines[{shown(key)}]",
-        )
+        name = as_text(key, "compile: a macro's name is text")
+        rule = f"compile: defines[{shown(key)}]"
         if value is None:
             raise ArgumentTypeError(f"{rule} is text or a number, not None; '' stands for nothing")
         is_flag = isinstance(value, (bool, np.bool_))
