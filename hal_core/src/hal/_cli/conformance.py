@@ -73,7 +73,7 @@ def conformance(
 
     conformant: every test that the device's features call for passed. partial: all of them but
     those that the backend's profile lists, with reasons. failed: a test failed, or the profile
-    is wrong. not_run: the backend is not available here.
+    is wrong. not_run: the device cannot be opened here.
 
     The exit status is 0 for the first two, 1 for failed, 2 for a wrong command line or a backend
     that is not installed, and 3 for not_run.
