@@ -9,7 +9,7 @@ from hal._base.failures import fresh, of_function
 from hal._engine import host_calls, progress, retiring, steps, timelines, waiting
 from hal._engine.awaiting import Awaiting, polled
 from hal._engine.ending import recall
-from hal._engine.operation import CANCELLED, DONE, ISSUED, PARTLY, WORDS, Operation
+from hal._engine.operation import CANCELLED, DONE, ISSUED, PARTLY, SENT, WORDS, Operation
 from hal._engine.semaphore import Semaphore
 from hal._engine.steps import CallStep
 from hal._engine.timelines import Timepoint
@@ -130,7 +130,9 @@ class Submission(Operation):
     def _run_on_host(self) -> None:
         """Run a host operation on the calling thread, one of the pool's; end or defer it."""
         function, arguments = self._function, self._arguments
-        if not progress.act(host_calls.begin, self, None):
+        # First without a step: a thread that waits for a copy has mostly begun it by now, and wants
+        # the interpreter lock back.
+        if self._state != SENT or not progress.act(host_calls.begin, self, None):
             return
         outcome: host_calls.Outcome
         try:
