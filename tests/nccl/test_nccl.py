@@ -12,7 +12,7 @@ import pytest
 from child_processes import output_of
 
 import hal
-from hal.errors import CollectiveError, RendezvousError
+from hal.errors import CollectiveError, OutOfMemoryError, RendezvousError
 from hal.native_collectives import Join, Place
 from hal_nccl import group as nccl_group
 from hal_nccl.rendezvous import exchange_of
@@ -140,6 +140,23 @@ def test_a_communicator_that_comes_when_nobody_waits_is_aborted_g4(monkeypatch, 
     assert library.aborted == [7]
 
 
+class Full:
+    """A device without memory."""
+
+    def upload(self, _):
+        raise OutOfMemoryError("tested")
+
+
+def test_a_communicator_is_aborted_where_its_group_finds_no_memory_g4():
+    library = Late()
+    library.may_come.set()
+    library.call = lambda function, comm: library.aborted.append((function, comm))
+    request = Join(Full(), Place(0, 1), "full", 1, lambda: None)
+    with pytest.raises(OutOfMemoryError, match="tested"):
+        nccl_group._make(library, request, exchange_of(request), "full", 0, 1, 10)
+    assert library.aborted == [("ncclCommAbort", 7)]
+
+
 @pytest.mark.parametrize(
     ("address", "launcher", "told"),
     [
@@ -171,7 +188,7 @@ def test_the_library_is_told_the_address_g4(monkeypatch, address, launcher, told
 MEETS_OVER_MPI = """
 import sys
 import hal
-from hal.errors import CollectiveError, RendezvousError
+from hal.errors import CollectiveError, OutOfMemoryError, RendezvousError
 from hal.native_collectives import Join, Place
 from hal_nccl import group as nccl_group
 from hal_nccl.rendezvous import exchange_of

@@ -138,7 +138,11 @@ class NcclGroup(NativeGroup):
         self._rank, self._size = rank, size
         self._lock = threading.RLock()  # a signal handler may ask for the group's error
         self._is_over = False
-        self._scratch = request.device.upload(np.zeros(1, np.uint8))  # barriers reduce it
+        try:
+            self._scratch = request.device.upload(np.zeros(1, np.uint8))  # barriers reduce it
+        except BaseException:
+            self._end("ncclCommAbort", request.timeout)
+            raise
 
     @property
     def rank(self) -> int:
