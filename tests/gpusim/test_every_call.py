@@ -20,7 +20,8 @@ def test_every_call_that_fails_is_an_error_of_ours_q5(backend, semaphores, seque
     done = suite_runs.run_python(arguments, suite_runs.environment(backend), SECONDS)
     tail = "\n".join(done.stdout.splitlines()[-60:])
     assert done.returncode == 0, tail
-    # Each of the four codes has struck many calls, and most were errors.
+    # Each of the four codes has struck many calls, and most that lose a device have lost it. How
+    # many calls there are depends on how often a waiter asks.
     seen = json.loads(tail.rpartition("seen ")[2])
     assert min(seen[f"calls {code}"] for code in (304, 2, 719, -1)) >= 8, seen
-    assert seen["lost"] >= 20, seen
+    assert seen["lost"] >= 0.75 * seen["calls 719"], seen
