@@ -201,4 +201,18 @@ enum answer release_behind(const struct issue *issue, enum answer answer);
 /* Have the Python engine do what is left, once the lock is released. */
 enum answer finish(struct issue *self, enum answer answer);
 
+/* ---- marks.c ---- */
+
+/* The event of an operation. */
+struct mark {
+  PyObject *event;  /* that of the operation before, borrowed, if both have the same, or NULL */
+  bool is_recorded; /* behind this operation, now */
+};
+
+/* Find out how the end of an operation is marked. One that enqueues nothing ends with the operation before; an alloca
+ * does not, since its pool may have put a wait of its own on the stream, which others are to come after. An event
+ * that was put off is recorded behind this one, or later, if nobody sees that; else it is recorded before. False if
+ * that failed. */
+bool choose_mark(const struct issue *self, const struct native_call *call, struct mark *mark);
+
 #endif

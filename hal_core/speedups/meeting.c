@@ -218,7 +218,7 @@ static bool go_on(struct meeting *self, struct run *run) {
   if (run->by_sheets) return use_sheets(self, run);
   if (run->is_small) {
     run->stage = OVER;
-    return use(self, run);
+    return use(self, run->plan, run->target, run->plan->piece);
   }
   if (!run->turn) {
     atomic_store(&self->moves, true); /* before it looks: `stop` and `end` do both the other way round */

@@ -145,9 +145,11 @@ bool use_sheets(struct meeting *self, struct run *run);
 bool reduce(struct meeting *self, const struct plan *plan, const char *data, char *target, size_t length);
 void divide(const struct meeting *self, const struct plan *plan, char *target, size_t length);
 
-/* Write the data of a small operation into the messages, and make its result of what they have brought. */
+/* Write the data of a small operation into the messages. */
 void pack(const struct meeting *self, const struct run *run);
-bool use(struct meeting *self, const struct run *run);
+
+/* Make so many bytes of the result of what the others have brought, or show. */
+bool use(struct meeting *self, const struct plan *plan, char *target, size_t length);
 
 /* Post the next messages of a large operation, whose last ones are there, or end it; false if the library fails. */
 bool move_on(struct meeting *self, struct run *run);

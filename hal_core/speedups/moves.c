@@ -46,27 +46,31 @@ void divide(const struct meeting *self, const struct plan *plan, char *target, s
   }
 }
 
-/* Make the result of what the others have brought. */
-bool use(struct meeting *self, const struct run *run) {
-  const struct plan *plan = run->plan;
-  if (!plan->piece || !gets(plan, self->rank)) return true;
+/* The data that a rank gives this one. */
+static const char *data_of(const struct meeting *self, const struct plan *plan, int rank) {
+  if (self->length) return sheet_of(self, rank)->data + (size_t)self->rank * plan->stride;
+  return message_from(self, rank) + HEADER;
+}
+
+bool use(struct meeting *self, const struct plan *plan, char *target, size_t length) {
+  if (!length || !gets(plan, self->rank)) return true;
   if (plan->action == TAKE) {
-    memcpy(run->target, message_from(self, plan->root) + HEADER, plan->piece);
+    memcpy(target, data_of(self, plan, plan->root), length);
     return true;
   }
   /* From rank 0 on, at every rank: each reduces all data itself, and in an order of its own its sums of floats would not
    * be those of the others. */
   for (int rank = 0; rank < self->size; rank++) {
-    const char *data = message_from(self, rank) + HEADER;
+    const char *data = data_of(self, plan, rank);
     if (plan->action == PLACE) {
-      memcpy(run->target + (size_t)rank * plan->piece, data, plan->piece);
+      memcpy(target + (size_t)rank * length, data, length);
     } else if (!rank) {
-      memcpy(run->target, data, plan->piece);
-    } else if (!reduce(self, plan, data, run->target, plan->piece)) {
+      memcpy(target, data, length);
+    } else if (!reduce(self, plan, data, target, length)) {
       return false;
     }
   }
-  divide(self, plan, run->target, plan->piece);
+  divide(self, plan, target, length);
   return true;
 }
 

@@ -46,20 +46,6 @@ static void take_parts(const struct meeting *self, char *target, size_t shown) {
   }
 }
 
-/* Make the result of all that is shown, from rank 0 on, at every rank: each reduces all data itself, and in an order of
- * its own its sums of floats would not be those of the others. */
-static bool use_all(struct meeting *self, const struct run *run, size_t shown) {
-  const struct plan *plan = run->plan;
-  for (int rank = 0; rank < self->size; rank++) {
-    const char *data = sheet_of(self, rank)->data + (size_t)self->rank * plan->stride;
-    if (plan->action == PLACE) memcpy(run->target + (size_t)rank * shown, data, shown);
-    else if (!rank) memcpy(run->target, data, shown);
-    else if (!reduce(self, plan, data, run->target, shown)) return false;
-  }
-  divide(self, plan, run->target, shown);
-  return true;
-}
-
 bool use_sheets(struct meeting *self, struct run *run) {
   const struct plan *plan = run->plan;
   size_t shown = step_of(self, run);
@@ -71,11 +57,9 @@ bool use_sheets(struct meeting *self, struct run *run) {
     return true;
   }
   run->is_folded = false;
-  if (shown && gets(plan, self->rank)) {
-    if (plan->action == TAKE) memcpy(run->target + run->begin, sheet_of(self, plan->root)->data, shown);
-    else if (by_parts) take_parts(self, run->target + run->begin, shown);
-    else if (!use_all(self, run, shown)) return false;
-  }
+  char *target = run->target + run->begin;
+  if (!by_parts && !use(self, plan, target, shown)) return false;
+  if (by_parts && gets(plan, self->rank)) take_parts(self, target, shown);
   run->begin += shown;
   if (run->begin < plan->piece) {
     self->step++;

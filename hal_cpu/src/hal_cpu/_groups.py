@@ -8,6 +8,7 @@ they are.
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Iterator
 from typing import Final, NamedTuple
@@ -71,6 +72,7 @@ class Groups:
         self._source = source
         self._names = {_NAMESPACE, *_ALIAS.findall(source)}
         self._sizes: dict[str, int] = {}
+        self._edit = functools.partial(body.edit, source)
 
     def edits(self) -> Iterator[Edit]:
         """Yield the edits for groups of which all words are understood."""
@@ -112,11 +114,6 @@ class Groups:
         for name_, found in edits.items():
             if name_ == "" or name_ not in unknown:
                 yield from found
-
-    def _edit(self, first: int, last: int, text: str) -> Edit:
-        """Return the edit that puts a text in place of some tokens, with as many lines."""
-        start, end = self._body.tokens[first].start, self._body.tokens[last - 1].end
-        return Edit(start, end, text + "\n" * self._source.count("\n", start, end))
 
     def _is_named(self, index: int, names: set[str]) -> bool:
         """Return whether one of these names of the groups' stands here."""

@@ -252,11 +252,11 @@ class _Call:
             text = self._text(value, len(body.texts) - 2)
             lines.append(f"{self._type(kind)} {self._prefix} = {text};")
         if self._is_alone():
-            yield self._edit(self._index, self._last, " ".join(lines))
+            yield self._kernel.edit(self._source, self._index, self._last, " ".join(lines))
             return
         start = kernel.tokens[self._first].start
         yield Edit(start, start, f"{' '.join(lines)} ")
-        yield self._edit(self._index, self._close + 1, self._prefix)
+        yield self._kernel.edit(self._source, self._index, self._close + 1, self._prefix)
 
     def _is_alone(self) -> bool:
         """Return whether the call is all of its statement."""
@@ -283,11 +283,6 @@ class _Call:
         ):
             raise RefusedError
         return place, place + 1
-
-    def _edit(self, first: int, last: int, text: str) -> Edit:
-        """Return the edit that puts a line in place of tokens, with as many lines."""
-        start, end = self._kernel.tokens[first].start, self._kernel.tokens[last - 1].end
-        return Edit(start, end, text + "\n" * self._source.count("\n", start, end))
 
     # Names
 

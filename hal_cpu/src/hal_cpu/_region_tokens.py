@@ -194,6 +194,12 @@ class Words:
         self._constants = (BUILT_IN | outside.constants) - self.declared
         self._users = outside.users - self.types - self._constants
 
+    def edit(self, source: str, first: int, behind: int, text: str) -> Edit:
+        """Return the edit that puts a text in place of some tokens, with as many lines."""
+        start, end = self.tokens[first].start, self.tokens[behind - 1].end
+        lines = source.count("\n", start, end) - text.count("\n")
+        return Edit(start, end, text + "\n" * lines)
+
     def _declared(self, types: frozenset[str]) -> set[str]:
         """Return all names that the body may declare."""
         heads = {*TYPES, *types, "const", "extern", "__shared__"}

@@ -111,12 +111,6 @@ class _Body(Words):
         self._source = source
         self._hidden = hidden
 
-    def _without(self, first: int, last: int, text: str = "") -> Edit:
-        """Return the edit that puts a text in place of some tokens, with as many lines."""
-        start, end = self.tokens[first].start, self.tokens[last].end
-        lines = self._source.count("\n", start, end) - text.count("\n")
-        return Edit(start, end, text + "\n" * lines)
-
     def _begins(self, index: int) -> bool:
         """Return whether a statement begins here, of a block."""
         return self.texts[index - 1] in {"{", "}", ";"}
@@ -133,15 +127,15 @@ class _Body(Words):
             start, end = self.tokens[index + 2].start, self.tokens[close - 1].end
             leave = f"if (!({without_comments(self._source[start:end])})) break;"
             if index not in ends:
-                yield self._without(index + 2, close - 1, "true")
+                yield self.edit(self._source, index + 2, close, "true")
                 has_braces = self.texts[close + 1] == "{"
                 place = self.tokens[close + has_braces].end
                 behind = self.tokens[self.end(index) - 1].end
                 yield Edit(place, place, f" {leave}" if has_braces else f" {{ {leave}")
                 yield Edit(behind, behind, "" if has_braces else " }")
             elif "continue" not in self.texts[ends[index] : index]:
-                yield self._without(ends[index], ends[index], "while (true) {")
-                yield self._without(index, close + 1, f"{leave} }}")
+                yield self.edit(self._source, ends[index], ends[index] + 1, "while (true) {")
+                yield self.edit(self._source, index, close + 2, f"{leave} }}")
 
     # Braces
 
@@ -196,7 +190,7 @@ class _Body(Words):
             meets = not {*meeting}.isdisjoint(self.texts[parts[0][1] : parts[-1][1]])
             if meets and all(map(self._name_of, parts)):  # else a comma is one of a template
                 for first, _ in parts[1:]:
-                    yield self._without(first - 1, first - 1, f"; {kind} ")
+                    yield self.edit(self._source, first - 1, first, f"; {kind} ")
 
     # Counters
 
@@ -215,7 +209,8 @@ class _Body(Words):
                     start = self.tokens[place].start
                     yield Edit(start, start, f"{kind} ")
             kept = [self._source[self.tokens[a].start : self.tokens[b - 1].end] for a, b in left]
-            yield self._without(index, end, f"{kind} {', '.join(kept)};" if kept else "")
+            text = f"{kind} {', '.join(kept)};" if kept else ""
+            yield self.edit(self._source, index, end + 1, text)
 
     def _declarations(
         self, types: Collection[str]

@@ -137,14 +137,12 @@ def steps(
                 mask = "{0}_mask"
         handed = ", ".join(filter(None, [step_of(text), mask, kind.step]))
         line = f"{declarations} {BARRIER[0]}({handed})".format(name, *words, "warpSize")
-        start, end = kernel.tokens[index].start, kernel.tokens[close].end
-        lines = "\n" * source.count("\n", start, end)
         if kind.declarations:
             place = kernel.tokens[first].start
             yield Edit(place, place, f"{line}; ")
-            yield Edit(start, end, kind.result.format(name) + lines)
+            yield kernel.edit(source, index, close + 1, kind.result.format(name))
         elif (first, kernel.end(first)) == (index, close + 2):
-            yield Edit(start, end, line + lines)
+            yield kernel.edit(source, index, close + 1, line)
         else:
             raise RefusedError
 
@@ -189,7 +187,7 @@ def _condition(kernel: Words, source: str, index: int, name: str) -> Iterator[Ed
     first, behind = kernel.tokens[index + 2].start, kernel.tokens[close - 1].end
     condition = without_comments(source[first:behind])
     yield Edit(start, start, f"const bool {name} = ({condition}); ")
-    yield Edit(first, behind, name + "\n" * source.count("\n", first, behind))
+    yield kernel.edit(source, index + 2, close, name)
     if last < kernel.end(index):
         yield Edit(kernel.tokens[last].start, kernel.tokens[last].end, f"if (!{name})")
 
