@@ -1,7 +1,9 @@
 """The compiler as a process: what hangs, is killed, is left, and what the system refuses."""
 
 import errno
+import itertools
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -11,7 +13,9 @@ import threading
 import pytest
 from child_processes import output_of
 from core_harness import Running, handled_by
+from interrupts import Interrupts
 
+import hal_cpu
 from hal.errors import BackendUnavailableError, InvalidArgumentError, OperationError
 from hal_cpu import _toolchain
 
@@ -72,18 +76,26 @@ def test_a_compiler_that_hangs_can_be_interrupted_o3(lab, script, work, tmp_path
     assert not os.listdir(work)
 
 
-def test_a_compiler_is_killed_when_its_start_is_interrupted_o3(monkeypatch):
-    start, started = subprocess.Popen._execute_child, []
+class _Interrupts(Interrupts):
+    """Interrupts of the thread that runs a compiler, in all that it calls for that."""
 
-    def interrupted(self, *arguments):
-        start(self, *arguments)
-        started.append(self.pid)
-        raise KeyboardInterrupt
+    ours = (hal_cpu.__path__[0], subprocess.__file__, threading.__file__)
 
-    monkeypatch.setattr(subprocess.Popen, "_execute_child", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        _toolchain.run_compiler(["sleep", "1000"])
-    assert not os.path.exists(f"/proc/{started[0]}")
+
+def test_an_interrupt_anywhere_in_a_run_leaves_no_compiler_o3():
+    for number in itertools.count(1):
+        living, errors = os.pipe()
+        try:
+            with _Interrupts(number) as interrupts:
+                _toolchain._run(["sleep", "1000"], 1.0, errors)
+        except subprocess.TimeoutExpired:
+            break
+        finally:
+            os.close(errors)
+            # Readable means that no process holds the other end any more.
+            assert select.select([living], [], [], 0)[0], interrupts.places
+            os.close(living)
+    assert number > 4
 
 
 KILLED = """
@@ -211,7 +223,7 @@ def test_a_system_that_starts_nothing_is_no_missing_compiler(monkeypatch):
     def refuse(*_, **__):
         raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN))
 
-    monkeypatch.setattr(_toolchain, "_Process", refuse)
+    monkeypatch.setattr(_toolchain, "_run", refuse)
     _toolchain._find_compiler.cache_clear()
     with pytest.raises(BackendUnavailableError, match="cannot be looked for: Resource temporarily"):
         _toolchain.find_compiler()

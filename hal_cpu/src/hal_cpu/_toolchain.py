@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _thread
 import contextlib
 import errno
 import fcntl
@@ -10,8 +11,10 @@ import os
 import shutil
 import signal
 import subprocess
+import threading
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Final, NamedTuple
+from queue import SimpleQueue
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from hal.errors import BackendUnavailableError
 from hal.handlers import dropped, own
@@ -140,30 +143,49 @@ def run_compiler(command: Sequence[str], directory: Path | None = None) -> tuple
     return status, log
 
 
-class _Process(subprocess.Popen[bytes]):
-    """A compiler's processes, which end together."""
+class _Run:
+    """One run of a command, in a thread of its own.
 
-    def __init__(self, command: Sequence[str], errors: int, environment: dict[str, str]) -> None:
+    In the main thread a signal handler that raises, as Ctrl-C's does, could come between the fork
+    and the noting of the new process's number, and nobody could end that process. Python calls
+    handlers in no other thread.
+    """
+
+    def __init__(self, limit: float, command: Sequence[str], options: dict[str, Any]) -> None:
+        self._limit = limit
+        self._command = command
+        self._options = options
+        self._process: subprocess.Popen[bytes] | None = None
+        self._is_over = False
+        self._lock = threading.Lock()  # held over the start, so that the end meets all or nothing
+        self.outcome: SimpleQueue[tuple[int, bytes] | BaseException] = SimpleQueue()
+
+    def run(self) -> None:
+        """Run it, and put its status and its output, or the error, into `outcome`."""
         try:
-            super().__init__(  # a list, no shell; user text only in files
-                list(command),
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=errors,
-                env=environment,
-                process_group=0,
-            )
-        except BaseException:
-            if getattr(self, "pid", None):  # it runs, and this was interrupted
-                self.end()
-            raise
+            with self._lock:
+                if self._is_over:
+                    return
+                process = self._process = subprocess.Popen(  # noqa: S603 - no shell
+                    self._command, **self._options
+                )
+            with process:
+                try:
+                    output, _ = process.communicate(timeout=self._limit)
+                finally:
+                    self.end()
+            self.outcome.put((process.returncode, output))
+        except BaseException as error:  # noqa: BLE001 - raised where it is waited for
+            self.outcome.put(error)
 
     def end(self) -> None:
-        """Kill all of them, because each holds the pipe open."""
-        if self.returncode is None:
-            with dropped(ProcessLookupError):
-                os.killpg(self.pid, signal.SIGKILL)
-            self.wait()
+        """Kill all of its processes, because each holds the pipe open, and start no more."""
+        with self._lock:
+            self._is_over = True
+            if self._process is not None and self._process.returncode is None:
+                with dropped(ProcessLookupError):
+                    os.killpg(self._process.pid, signal.SIGKILL)
+                self._process.wait()
 
 
 def _run(
@@ -173,13 +195,26 @@ def _run(
     environment = {**_DEFAULTS, **os.environ, "LC_ALL": "C"}
     if directory is not None:
         environment["TMPDIR"] = str(directory)
-    with _Process(command, errors, environment) as process:
+    options = {
+        "stdin": subprocess.DEVNULL,
+        "stdout": subprocess.PIPE,
+        "stderr": errors,
+        "env": environment,
+        "process_group": 0,
+    }
+    run = _Run(limit, list(command), options)  # user text only in files
+    try:
         try:
-            output, _ = process.communicate(timeout=limit)
-        except BaseException:
-            process.end()
-            raise
-    return process.returncode, output.decode(errors="replace")
+            # Not by `Thread.start`, whose own waiting does not stand an interrupt.
+            _thread.start_new_thread(run.run, ())
+        except own(RuntimeError) as error:
+            raise OSError(errno.EAGAIN, str(error)) from error
+        outcome = run.outcome.get()
+    finally:
+        run.end()
+    if isinstance(outcome, BaseException):
+        raise outcome
+    return outcome[0], outcome[1].decode(errors="replace")
 
 
 @contextlib.contextmanager
