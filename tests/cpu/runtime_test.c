@@ -255,7 +255,7 @@ static void barriers(void) {
   synchronize(slot);
   CHECK(hal_cpu_query_event(event) == EFAULT && hal_cpu_query_event(later) == EFAULT);
   uint64_t sequence = atomic_load(&progress[slot].fault);
-  char text[512];
+  char text[1024];
   hal_cpu_fault((uint32_t)slot, sequence - 1, text, sizeof text);
   CHECK(!*text);
   hal_cpu_fault((uint32_t)slot, sequence, text, sizeof text);

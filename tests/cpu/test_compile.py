@@ -115,7 +115,7 @@ LINKED = {
         2,
     ),
     "a global object": (
-        "struct Number { int n; Number() : n(4) {} ~Number() { n = 0; } } number;",
+        "struct Number { volatile int n; Number() : n(4) {} ~Number() { n = 0; } } number;",
         "p[0] = number.n;",
         2,
     ),

@@ -11,13 +11,13 @@ import os
 import shutil
 import signal
 import subprocess
-import threading
 from collections.abc import Iterator, Sequence
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from hal.errors import BackendUnavailableError
 from hal.handlers import dropped, own
+from hal.locks import Lock
 from hal_cpu import _commands, _system
 
 if TYPE_CHECKING:
@@ -157,7 +157,7 @@ class _Run:
         self._options = options
         self._process: subprocess.Popen[bytes] | None = None
         self._is_over = False
-        self._lock = threading.Lock()  # held over the start, so that the end meets all or nothing
+        self._lock = Lock()  # held over the start, so that the end meets all or nothing
         self.outcome: SimpleQueue[tuple[int, bytes] | BaseException] = SimpleQueue()
 
     def run(self) -> None:

@@ -6,12 +6,12 @@ import ctypes
 import errno
 import itertools
 import struct
-import threading
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from hal.errors import OperationError, OutOfMemoryError, WorkFailedError
 from hal.handlers import own
+from hal.locks import RLock
 from hal.native import (
     FEATURES,
     CallTable,
@@ -105,7 +105,7 @@ class CpuDevice(NativeDevice):
         self._fence = driver.runtime.fence
         self._threads = threads
         self._seed = seed
-        self._lock = threading.RLock()  # a signal handler may allocate meanwhile
+        self._lock = RLock()  # a signal handler may allocate meanwhile
         self._sizes: dict[int, int] = {}
         self._modules: dict[int, _module.Module] = {}
         self._imported: dict[int, int] = {}

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import ctypes
-import threading
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from hal.errors import OperationError, OutOfMemoryError, UnimplementedError
 from hal.handlers import dropped, own
+from hal.locks import RLock
 from hal.native import (
     DeviceInfo,
     FunctionInfo,
@@ -73,7 +73,7 @@ class CudaDevice(ContextDevice):
         self.domain = driver
         # About a thousand operations fit in a stream before a launch blocks.
         self.max_in_flight = 512
-        self._lock = threading.RLock()  # held while the driver is told of shared memory
+        self._lock = RLock()  # held while the driver is told of shared memory
         self._graphs: dict[int, _graph.Graph] = {}
         self._instances: dict[int, _graph.Instance] = {}
         self._kernels: dict[int, Any] = {}  # the bindings' objects of functions

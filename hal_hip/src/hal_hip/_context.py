@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import struct
-import threading
 import time
 from collections import Counter
 from typing import Final
@@ -12,6 +11,7 @@ from typing import Final
 from hal.capture_modes import captured
 from hal.errors import DeviceLostError, HalError, OperationError, OutOfMemoryError
 from hal.handlers import dropped, own
+from hal.locks import RLock
 from hal.native import CallTable, DeviceInfo, NativeDevice
 from hal_hip import _driver
 from hal_hip._driver import (
@@ -80,7 +80,7 @@ _query_stream: Final = relaxed_entry_point("hipStreamQuery", _P)
 
 _open: Final = Counter[int]()
 """How many devices of ours are open, by HIP's number."""
-_opening: Final = threading.RLock()
+_opening: Final = RLock()
 """Held while that changes, and while a device is reset."""
 
 

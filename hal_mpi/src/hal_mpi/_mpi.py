@@ -23,6 +23,7 @@ from mpi4py import MPI  # noqa: E402 - it reads these two
 from hal.collectives.texts import not_all_came  # noqa: E402
 from hal.errors import BackendUnavailableError, OperationError, RendezvousError  # noqa: E402
 from hal.handlers import own  # noqa: E402
+from hal.locks import Lock  # noqa: E402
 from hal.native_collectives import Meet  # noqa: E402
 
 HEADER: Final = 96
@@ -74,7 +75,7 @@ def world(name: str, rank: int, timeout: float) -> MPI.Intracomm:
     return MPI.COMM_WORLD
 
 
-_starting: Final = threading.Lock()
+_starting: Final = Lock()
 """Taken on threads of `world` alone: a signal handler may join on a thread that is joining."""
 
 

@@ -23,6 +23,7 @@ from hal.collectives.numerics import narrow, wide_type, widen
 from hal.collectives.texts import RECORDS, mismatch
 from hal.errors import CollectiveError, HalError, OperationError, RendezvousError
 from hal.handlers import dropped
+from hal.locks import RLock
 from hal.native_collectives import (
     MESSAGES,
     Collective,
@@ -111,7 +112,7 @@ class MpiGroup(NativeGroup):
         # if MPI may still use the communicator there
         self._ends: dict[int, list[int] | None] = {}
         self._rest: list[_mpi.Request] = []  # messages that came to nobody
-        self._noting = threading.RLock()  # a signal handler may ask for the group's error
+        self._noting = RLock()  # a signal handler may ask for the group's error
 
     @property
     def rank(self) -> int:

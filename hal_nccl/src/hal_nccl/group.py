@@ -17,6 +17,7 @@ import numpy as np
 from hal.collectives.texts import not_all_came
 from hal.errors import CollectiveError, HalError, UnimplementedError
 from hal.handlers import dropped
+from hal.locks import Lock, RLock
 from hal.native_collectives import (
     MESSAGES,
     SOURCE,
@@ -90,7 +91,7 @@ def _apart(
     """
     results: list[_Result] = []
     errors: list[BaseException] = []
-    decided = threading.Lock()  # the first to take it decides whether the caller gets the result
+    decided = Lock()  # the first to take it decides whether the caller gets the result
 
     def run() -> None:
         try:
@@ -136,7 +137,7 @@ class NcclGroup(NativeGroup):
         self._comm = comm
         self._name = name
         self._rank, self._size = rank, size
-        self._lock = threading.RLock()  # a signal handler may ask for the group's error
+        self._lock = RLock()  # a signal handler may ask for the group's error
         self._is_over = False
         try:
             self._scratch = request.device.upload(np.zeros(1, np.uint8))  # barriers reduce it

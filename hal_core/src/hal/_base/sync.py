@@ -9,37 +9,23 @@ from __future__ import annotations
 
 import ctypes
 import os
-import sys
 import threading
 import time
 from collections.abc import Callable
 from typing import Any, Final, TypeVar
 
-from hal._base import speedups, with_locks
+from hal import locks
+from hal._base import speedups
 from hal._base.futex import Timespec
 from hal.errors import OperationError
 from hal.handlers import dropped, own
 
-_IS_SAFE: Final = sys.version_info[:2] != (3, 14)
-"""Whether a ``with`` keeps the locks of `threading` whatever comes (`hal._base.with_locks`)."""
-
-Lock: Callable[[], Any] = threading.Lock if _IS_SAFE else with_locks.SafeLock
-"""A lock, not re-entrant: ``acquire(blocking=True, timeout=-1)``, ``release()``, ``with``."""
-
-
-def _fit(kind: type[Any]) -> type[Any]:
-    return kind if _IS_SAFE else with_locks.safe_owned_lock(kind)
-
-
-OwnedLock: Callable[[], Any] = _fit(type(threading.RLock()))
-"""A lock for ``with`` that knows its owner.
-
-``_is_owned()`` tells whether the calling thread holds it. Nobody takes one twice: see
-`hal._engine.steps.begin`.
-"""
+Lock: Callable[[], Any] = locks.Lock
+OwnedLock: Callable[[], Any] = locks.RLock
+"""Nobody takes one twice: see `hal._engine.steps.begin`."""
 
 LeafLock: Callable[[], Any] = (
-    OwnedLock if speedups.module is None else _fit(speedups.module.OwnedLock)
+    OwnedLock if speedups.module is None else locks.fit(speedups.module.OwnedLock)
 )
 """An `OwnedLock` that the C extension takes, too, and that nobody holds across a native call.
 
@@ -47,7 +33,7 @@ A thread that waits for the extension's lock needs the interpreter lock to take 
 released the interpreter lock in between, again and again, would starve the others.
 """
 
-Mark: Callable[[], Any] = Lock if speedups.module is None else _fit(speedups.module.OwnedLock)
+Mark: Callable[[], Any] = Lock if speedups.module is None else locks.fit(speedups.module.OwnedLock)
 """A lock that marks where a thread is: held by ``with``; ``locked()`` tells the others.
 
 A type of its own, since no thread ever waits for one. The extension's can be released without

@@ -20,6 +20,7 @@ import numpy as np
 from hal.collectives import numerics
 from hal.collectives.texts import RECORDS, mismatch, not_all_came
 from hal.errors import CollectiveError, HalError, InvalidArgumentError, OperationError
+from hal.locks import RLock
 from hal.native_collectives import (
     MESSAGES,
     Collective,
@@ -45,7 +46,7 @@ class _RankSubmission:
     def __init__(self, count: int, finish: _Finish) -> None:
         self._finish = finish
         self._left = count
-        self._lock = threading.RLock()
+        self._lock = RLock()
 
     def end(self, error: BaseException | None) -> None:
         """Count one operation; the first error ends it at once."""
@@ -72,7 +73,7 @@ class World:
     def __init__(self, name: str, size: int) -> None:
         self.name = name
         self.size = size
-        self.lock = threading.RLock()
+        self.lock = RLock()
         self.failure: CollectiveError | None = None
         self.records: list[deque[CollectiveStep]] = [deque(maxlen=RECORDS) for _ in range(size)]
         self.closed: set[int] = set()

@@ -19,6 +19,7 @@ from hal.collectives import group_watch
 from hal.collectives.texts import RECORDS, again, timed_out, withdrawn
 from hal.errors import ClosedError, CollectiveError, HalError, InvalidArgumentError, OperationError
 from hal.handlers import dropped, own
+from hal.locks import RLock
 from hal.native_collectives import (
     MESSAGES,
     Collective,
@@ -91,7 +92,7 @@ class Group(Participant):
         self._name = name
         self._timeout = timeout
         self._rank, self._size = native.rank, native.size
-        self.lock = threading.RLock()  # a finaliser may submit, too
+        self.lock = RLock()  # a finaliser may submit, too
         # The launches that are not known to have ended well, oldest first
         self._flights: deque[Launch] = deque()
         # The last number of each line that has its own numbers; in a list, which C can raise, too

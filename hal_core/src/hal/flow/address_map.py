@@ -7,7 +7,6 @@ Nothing is kept alive, and dead entries are dropped.
 
 from __future__ import annotations
 
-import threading
 import weakref
 from bisect import bisect_left
 from operator import itemgetter
@@ -18,6 +17,7 @@ import hal
 from hal.errors import ClosedError, HalError, InvalidArgumentError
 from hal.flow.locks import refuse_reentrance
 from hal.handlers import own
+from hal.locks import RLock
 
 _MANY: Final = 64  # the number of memories from which untracked ones are purged
 
@@ -31,7 +31,7 @@ class Tracked(Protocol):
 _TrackedRange: TypeAlias = tuple[int, int, weakref.ref[Tracked]]
 """An address, the one behind the last byte, and what tracks the bytes between."""
 
-_lock: Final = threading.RLock()
+_lock: Final = RLock()
 
 
 class AddressMap:
@@ -44,7 +44,7 @@ class AddressMap:
     __slots__ = ("_limit", "_lock", "_noted", "_ranges")
 
     def __init__(self) -> None:
-        self._lock = threading.RLock()
+        self._lock = RLock()
         self._noted: list[weakref.ref[Tracked]] = []
         self._ranges: list[_TrackedRange] = []  # sorted, and disjoint
         self._limit = _MANY

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from typing import Any, Final, Protocol
 
 import numpy as np
@@ -15,9 +14,10 @@ from hal.flow.modes import MemoryMode, check_mode, is_read_only
 from hal.flow.tracking import History, TrackedAccess, part_of
 from hal.flow.virtual import name_of
 from hal.handlers import own
+from hal.locks import RLock
 from hal.protocols import Signals, Waits
 
-_naming: Final = threading.RLock()
+_naming: Final = RLock()
 """Held while what memory has names is looked at; finalisers may close contexts meanwhile."""
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import threading
 import zlib
 from bisect import bisect_left
 from operator import itemgetter
@@ -17,12 +16,13 @@ from hal.arguments import as_memory, no_data
 from hal.errors import ArgumentTypeError, InvalidArgumentError, OperationError
 from hal.flow.locks import refuse_reentrance
 from hal.handlers import dropped, own
+from hal.locks import RLock
 
 Bytes = NDArray[np.uint8]
 
 _MANY: Final = 64  # the number of reads in flight from which ended ones are purged
 
-_lock = threading.RLock()
+_lock = RLock()
 _held: dict[int, dict[int, _Hold]] = {}
 """For each array that owns memory, by id: the arrays that were made read-only, by id."""
 
@@ -168,7 +168,7 @@ class ReadsInFlight:
     __slots__ = ("_is_busy", "_limit", "_lock", "_sizes", "_total")
 
     def __init__(self) -> None:
-        self._lock = threading.RLock()
+        self._lock = RLock()
         self._is_busy = False  # whether a read is being noted; for the C extension
         self._sizes: dict[int, list[_Read]] = {}
         self._total = 0

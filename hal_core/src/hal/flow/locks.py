@@ -14,7 +14,7 @@ from typing import Any
 from hal.errors import ReentrantCallError
 
 
-def refuse_reentrance(lock: Any) -> None:  # noqa: ANN401 - a `threading.RLock`
+def refuse_reentrance(lock: Any) -> None:  # noqa: ANN401 - a `hal.locks.RLock`
     """Raise `ReentrantCallError` if the calling thread has a lock."""
     if lock._is_owned():  # noqa: SLF001 - it tells nobody else
         raise ReentrantCallError(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple, TypeAlias
 
@@ -15,6 +14,7 @@ from hal.flow.modes import MemoryMode
 from hal.flow.tracking import Lanes
 from hal.flow.transfers import Transfers
 from hal.flow.virtual import name_of
+from hal.locks import RLock
 
 MergeMode: TypeAlias = Literal["copy", "streaming"]
 
@@ -65,7 +65,7 @@ class MergeBuffer:
     def __init__(self, flow: Transfers, lanes: Lanes) -> None:
         self.device: Final = lanes.device
         self._flow = flow
-        self._lock = threading.RLock()
+        self._lock = RLock()
         self._held: _Held | None = None
         self._whole: TrackedBuffer | None = None
 

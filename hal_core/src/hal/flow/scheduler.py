@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeAlias, TypeVar
 
@@ -14,6 +13,7 @@ from hal.flow.locks import refuse_reentrance
 from hal.flow.tracking import History, Lanes, TrackedAccess, collect, note
 from hal.flow.virtual import VirtualDevice
 from hal.handlers import own
+from hal.locks import RLock
 from hal.protocols import Waits
 
 QueueName: TypeAlias = str | hal.Queue | None
@@ -44,7 +44,7 @@ class Scheduler(Tracker):
         if not devices:
             message = "a flow takes at least one device: Flow(hal.create_device('cpu'))"
             raise ArgumentTypeError(message)
-        self._lock = threading.RLock()
+        self._lock = RLock()
         # Whether a thread has begun something with the lock. The C extension, which does not take
         # that, leaves a call to Python then.
         self._is_busy = False

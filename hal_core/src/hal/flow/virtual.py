@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Generator, Sequence
 from typing import Any, Final, Self
 from weakref import WeakSet
@@ -18,6 +17,7 @@ from hal.errors import (
 )
 from hal.flow.locks import refuse_reentrance
 from hal.handlers import dropped, own
+from hal.locks import RLock
 
 _MOST: Final = 1024  # the most virtual devices of one call
 _NO_LISTS: Final = (str, bytes, bytearray, memoryview)
@@ -38,7 +38,7 @@ class PhysicalDevice:
             raise InvalidArgumentError(message)
         self._spec = spec
         self._parameters = parameters
-        self._lock = threading.RLock()
+        self._lock = RLock()
         self._members: list[VirtualDevice] = []
         self._count = 0
 
@@ -218,7 +218,7 @@ _members: Final[WeakSet[VirtualDevice]] = WeakSet()
 
 # One for all: two objects of `PhysicalDevice` may have the same hardware, and of two members that
 # are added at once one must find the other.
-_adding: Final = threading.RLock()
+_adding: Final = RLock()
 
 
 def _hardware(member: VirtualDevice) -> tuple[str, int]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections import ChainMap
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, Self
@@ -20,6 +19,7 @@ from hal.flow.flow import Flow
 from hal.flow.modes import MemoryMode, as_mode
 from hal.flow.scheduler import AnyDevice
 from hal.flow.virtual import name_of
+from hal.locks import RLock
 
 
 class Context(Mapping[str, TrackedBuffer]):
@@ -48,7 +48,7 @@ class Context(Mapping[str, TrackedBuffer]):
         self._locals: ChainMap[str, Local] = ChainMap({})
         self._memory: list[TrackedBuffer] = []  # to close
         self._routines: WeakSet[Routine] = WeakSet()  # its own, and those of its descendants
-        self._lock = threading.RLock()  # of all related contexts
+        self._lock = RLock()  # of all related contexts
         self.closed = False
 
     def child(self, name: str = "child") -> Context:

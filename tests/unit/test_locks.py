@@ -10,7 +10,7 @@ import threading
 import pytest
 from core_harness import handled_by
 
-from hal._base import with_locks
+from hal import locks
 
 KINDS = {"threading's": type(threading.RLock())}
 with contextlib.suppress(ImportError):  # the extension may not be built; the engine here is Python
@@ -24,7 +24,7 @@ class RaisedError(Exception):
 @pytest.fixture(params=["plain", *KINDS])
 def lock(request):
     kind = KINDS.get(request.param)
-    return with_locks.safe_owned_lock(kind)() if kind else with_locks.SafeLock()
+    return locks.safe_owned_lock(kind)() if kind else locks.SafeLock()
 
 
 def is_free(lock):
@@ -44,7 +44,7 @@ def is_free(lock):
 def test_a_with_takes_it_and_gives_it_back(lock):
     for _ in range(3):
         with lock:
-            assert lock.locked() if isinstance(lock, with_locks.SafeLock) else lock._is_owned()
+            assert lock.locked() if isinstance(lock, locks.SafeLock) else lock._is_owned()
         assert is_free(lock)
     with pytest.raises(RaisedError), lock:
         raise RaisedError
