@@ -146,3 +146,13 @@ def test_an_end_that_is_interrupted_is_repeated_o3(device, monkeypatch):
     commands.end()
     device.queue.execute(commands).wait(LIMIT)
     assert target.numpy().tolist() == [3] * 256 + [4] * 256
+
+
+def test_the_end_of_a_life_that_fills_a_block_is_in_that_block_m3():
+    """M3: a part without bytes begins there; the next block may be another's, or none."""
+    size = 128 << 20
+    arena = Arena()
+    life = arena.take(size)
+    arena.use(life.start, 0)
+    assert arena.settle()(life.start + size) == (0, size)
+    assert arena.blocks == (size,)

@@ -95,10 +95,13 @@ class Arena:
         places, size = _arrange(sizes, first, last, least, unit)
         whole, rest = divmod(size, unit)
         self.blocks = (unit,) * whole + (rest,) * bool(rest)
-        shifts: list[int] = (places - np.array(starts, np.int64)).tolist()
+        begins: list[int] = places.tolist()
 
         def place(byte: int) -> tuple[int, int]:
-            return divmod(byte + shifts[bisect_right(starts, byte) - 1], unit)
+            index = bisect_right(starts, byte) - 1
+            # Of its beginning: a life that fills its block ends in it, and not in the next one.
+            block, begin = divmod(begins[index], unit)
+            return block, begin + byte - starts[index]
 
         return place
 
