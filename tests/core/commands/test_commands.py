@@ -6,7 +6,10 @@ import numpy as np
 import pytest
 from core_harness import LIMIT
 
-from hal.errors import InvalidArgumentError
+from hal._commands.lowering import CommandOrder
+from hal._commands.slots import Slots
+from hal._commands.temporaries import Arena
+from hal.errors import ClosedError, InvalidArgumentError
 
 
 def test_a_thousand_executions_are_flat(open_probe):
@@ -53,3 +56,54 @@ def test_a_recording_that_an_error_left_says_so_and_never_runs(device, where):
         device.queue.execute(recording)
     device.wait_idle(LIMIT)
     assert not buffer.numpy().any()
+
+
+def _interrupt(*_):
+    raise KeyboardInterrupt
+
+
+CHANGES = {
+    "command": (Slots, "need", lambda commands, _: commands.fill(commands.slots[0], 2)),
+    "barrier": (CommandOrder, "wait", lambda commands, _: commands.barrier()),
+    "wait": (CommandOrder, "wait", lambda commands, event: commands.wait_events(event)),
+    "signal": (
+        CommandOrder,
+        "join",
+        lambda commands, _: commands.signal_event(commands.create_event()),
+    ),
+    "alloca": (Arena, "take", lambda commands, _: commands.alloca(64)),
+}
+
+
+@pytest.mark.parametrize("kind", CHANGES)
+def test_a_change_that_an_interrupt_cut_short_is_refused_o3(device, monkeypatch, kind):
+    """O3: a command may be known to some of the lists only, and a join to no barrier."""
+    owner, method, change = CHANGES[kind]
+    commands = device.record(slots=[(np.uint8, 64)])
+    commands.fill(commands.slots[0], 1)
+    event = commands.create_event()
+    commands.signal_event(event)
+    with monkeypatch.context() as patch:
+        patch.setattr(owner, method, _interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            change(commands, event)
+    for further in (commands.barrier, commands.end):
+        with pytest.raises(ClosedError, match="left by an error; record another"):
+            further()
+    with pytest.raises(InvalidArgumentError, match="left by an error; record another"):
+        device.queue.execute(commands, bindings=[device.allocate(64)])
+
+
+def test_a_command_that_is_refused_changes_nothing_c1(device):
+    """C1, M3: it does not keep the memory of an alloca, and the next one is recorded."""
+    refused = device.queue.alloca(64)
+    device.queue.fill(refused, 1).wait(LIMIT)
+    buffer = device.allocate(64)
+    with device.record() as commands:
+        for _ in range(2):
+            with pytest.raises(InvalidArgumentError, match="the offset is 1000"):
+                commands.fill(refused, 1, offset=1000)
+            commands.fill(buffer, 5)
+    device.queue.dealloca(refused).wait(LIMIT)
+    device.queue.execute(commands).wait(LIMIT)
+    assert buffer.numpy().tolist() == [5] * 64

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Self, SupportsIndex, cast
 
@@ -20,6 +21,7 @@ from hal._commands.slots import Slot, Slots
 from hal._engine.stream import StreamQueue
 from hal._memory.core import DeviceCore
 from hal._memory.extent import check_allocation
+from hal._memory.storage import Transient
 from hal._transfers.collective_methods import Collectives, check_options
 from hal.arguments import as_choice, as_name
 from hal.errors import ArgumentTypeError, ClosedError, InvalidArgumentError
@@ -32,7 +34,6 @@ if TYPE_CHECKING:
     from hal._devices.device import Device
     from hal._kernels.dispatch import Grid
     from hal._kernels.executable import Kernel
-    from hal._memory.storage import Storage
 
 
 _KINDS: Final = ("compute", "upload", "download")
@@ -54,7 +55,7 @@ class CommandBuffer(Recorder, Collectives["Buffer | Slot", None]):
     Errors call a command by its `name`. Every recording method can raise the following errors,
     which leave the recording as it was: `InvalidArgumentError` after `end` and for a
     category that it does not have, `ClosedError` after an error left its
-    ``with`` block and for a closed buffer, `ArgumentTypeError` and
+    ``with`` block or cut a change short, and for a closed buffer, `ArgumentTypeError` and
     `InvalidArgumentError` for arguments.
     """
 
@@ -183,7 +184,7 @@ class CommandBuffer(Recorder, Collectives["Buffer | Slot", None]):
         """
         self._recording()
         length, _, element, _ = check_allocation(size, dtype, MemoryType.DEVICE, "alloca")
-        return self._slots._take_temporary(length, element)
+        return self._change(self._slots._take_temporary, length, element)
 
     def dealloca(self, temporary: Slot) -> None:
         """End a temporary: later ones may have its bytes.
@@ -203,7 +204,7 @@ class CommandBuffer(Recorder, Collectives["Buffer | Slot", None]):
     def barrier(self) -> None:
         """Order all commands before it with all after it."""
         self._recording()
-        self._order.barrier()
+        self._change(self._order.barrier)
 
     def create_event(self, *, name: str | None = None) -> CommandEvent:
         """Return an event of this recording, not signalled: a barrier in two halves."""
@@ -222,7 +223,7 @@ class CommandBuffer(Recorder, Collectives["Buffer | Slot", None]):
             raise InvalidArgumentError(
                 f"signal_event: {event.name} is signalled; reset it first, or create another event"
             )
-        event._join = self._order.join()
+        event._join = self._change(self._order.join)
         event._signalled = True
 
     def wait_events(self, *events: CommandEvent) -> None:
@@ -239,7 +240,7 @@ class CommandBuffer(Recorder, Collectives["Buffer | Slot", None]):
                     "signal_event() for it before"
                 )
         for event in events:
-            self._order.wait(event._join)
+            self._change(self._order.wait, event._join)
 
     def reset_event(self, event: CommandEvent) -> None:
         """Reset an event to not signalled, so that it can be signalled again."""
@@ -343,10 +344,8 @@ class CommandBuffer(Recorder, Collectives["Buffer | Slot", None]):
             found = map(nodes.hosts_of, commands)
             host_copies = [(each, slots) for each, slots in enumerate(found) if slots is not None]
         is_host = is_host or any(not slots for _, slots in host_copies)
-        direct: Sequence[Storage] = self._slots._direct
-        if numbers is not None and direct:
-            used = {id(each) for command in commands for each in command.resources}
-            direct = [each for each in direct if id(each) in used]
+        kept = itertools.chain.from_iterable(each.resources for each in commands)
+        direct = dict.fromkeys(each for each in kept if isinstance(each, Transient))
         is_graph = not is_host and runs_as_graph(
             device._native, recorded, self._mode, one_shot=self.one_shot
         )
@@ -356,7 +355,7 @@ class CommandBuffer(Recorder, Collectives["Buffer | Slot", None]):
             rules,
             lower(order) if is_graph else None,
             functools.partial(_describe, self._names, numbers),
-            direct,
+            tuple(direct),
             host_copies,
             is_host=is_host,
         )

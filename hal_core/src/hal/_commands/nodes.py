@@ -17,7 +17,6 @@ from hal._kernels.dispatch import check_counts, check_kernel, check_launch
 from hal._kernels.indirect import COUNTS_ALIGNMENT, COUNTS_SIZE
 from hal._memory.access import check_buffer
 from hal._memory.peers import is_peer
-from hal._memory.storage import Transient
 from hal._memory.usage import (
     DISPATCH,
     INDIRECT,
@@ -354,8 +353,6 @@ def check_operand(
             f"{what}: the buffer has no address before its alloca was issued; record a slot "
             "(device.record(slots=...)) and bind the buffer when the commands are executed"
         )
-    if isinstance(storage, Transient):
-        slots._hold(storage)
     return _BoundOperand(thing, DIRECT, storage.address + thing._offset, storage)
 
 

@@ -20,7 +20,7 @@ from hal._kernels.indirect import run_on_host
 from hal._memory.peers import find_owners
 from hal._memory.reaper import GRAPH, INSTANCE
 from hal._memory.replay import Replay
-from hal._memory.storage import Handle, Storage
+from hal._memory.storage import Handle, Storage, Transient
 from hal.errors import HalError, OperationError
 from hal.handlers import own
 from hal.native import EmptyNode, FillNode, LaunchNode, MemoryType, Node, PeerCopyNode
@@ -111,7 +111,7 @@ class Playback:
         rules: SlotRules,
         lowering: Lowering | None,
         describe: Callable[[int], str],
-        direct: Sequence[Storage],
+        direct: tuple[Transient, ...],
         host_copies: Sequence[tuple[int, tuple[int, ...]]],
         *,
         is_host: bool,
@@ -131,7 +131,7 @@ class Playback:
         self._lowering = lowering
         self._describe = describe
         self._host_copies = host_copies
-        self._direct = tuple(direct)  # memory of `Queue.alloca`, whose uses are noted
+        self._direct = direct  # memory of `Queue.alloca`, whose uses are noted
         self.is_host = is_host
         # Contexts of other devices whose memory it uses
         visits = device._access or any(node.__class__ is PeerCopyNode for node in nodes)
@@ -173,8 +173,7 @@ class Playback:
 
         `table` and `storages` are what the bindings of all slots were checked to be.
         """
-        commands = self._uses.commands
-        kept = [each for each, used in zip(storages, commands, strict=False) if used]
+        kept = [storages[slot] for slot in self._uses.by_slot]
         return self._payload(table, storages, (self, self._direct, kept))
 
     def payload(self, bindings: object, blocks: Sequence[Storage]) -> Checked:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, Final, Self
+from typing import Any, Final, Self, TypeVar
 
 from hal._base.failures import placed
 from hal._commands import nodes
@@ -14,6 +14,7 @@ from hal._commands.playback import Playback, Stages
 from hal._commands.slots import DIRECT, Slots
 from hal._engine.stream import StreamQueue
 from hal._memory.core import DeviceCore
+from hal._memory.storage import Transient
 from hal.arguments import as_choice, as_flag, as_instance, as_name
 from hal.errors import ClosedError, HalError, InvalidArgumentError, UnimplementedError
 from hal.handlers import own
@@ -21,6 +22,8 @@ from hal.handlers import own
 _MODES: Final = ("auto", "graph", "stream")
 _HAZARDS: Final = ("auto", "manual")
 _CATEGORIES: Final = ("all", "dispatch", "transfer")
+_T = TypeVar("_T")
+
 _SAME: Final = object()  # instead of a queue: the one outside of the block
 
 
@@ -116,12 +119,30 @@ class Recorder:
             if not label:
                 raise
             raise placed(label, error) from error
+        title = f"{verb} {label!r}" if label else verb
         for command in checked:
-            self._append(command, f"{verb} {label!r}" if label else verb)
+            self._change(self._append, command, title)
+
+    def _change(self, function: Callable[..., _T], *arguments: object) -> _T:
+        """Call a function that changes the recording, which an interrupt ends: it may be half done.
+
+        To repair it was rejected: it would take a copy of the order before each command.
+        """
+        self._failed = True
+        try:
+            result = function(*arguments)
+        except own(HalError):
+            self._failed = False  # nothing has changed
+            raise
+        self._failed = False
+        return result
 
     def _append(self, command: Command, title: str) -> None:
         number = len(self._commands)
         launch = self._launch_of(command, title)
+        for each in command.resources:
+            if isinstance(each, Transient):
+                each.record(self._slots)
         arena = self._slots._arena
         for memory, start, size, _, alignment, rights, element in command.operands:
             if memory == DIRECT:

@@ -13,7 +13,6 @@ from hal._commands.temporaries import Arena, Life
 from hal._commands.values import Grids, Scalars, ValueUse, wrong_kind
 from hal._memory.core import DeviceCore
 from hal._memory.extent import shape_of
-from hal._memory.storage import Transient
 from hal._memory.usage import DISPATCH
 from hal._programs.printing import OutputPlace
 from hal.arguments import as_dtype, as_int, as_items, shown
@@ -172,7 +171,7 @@ class Slots(Sequence[Slot]):
     Once there are temporaries, the rule of a hidden slot for their plan follows.
     """
 
-    __slots__ = ("__weakref__", "_arena", "_count", "_device", "_direct", "_rules")
+    __slots__ = ("__weakref__", "_arena", "_count", "_device", "_rules")
 
     def __init__(self, device: DeviceCore, specs: object) -> None:
         self._device = device
@@ -191,7 +190,6 @@ class Slots(Sequence[Slot]):
             self._rules.append(SlotRule(owner, kind, length, known))
         self._count = len(self._rules)
         self._arena: Arena | None = None  # of the temporaries
-        self._direct: list[Transient] = []  # memory of `Queue.alloca` that is used directly
 
     def __len__(self) -> int:
         return self._count
@@ -263,12 +261,6 @@ class Slots(Sequence[Slot]):
                 "device.record(slots=[(dtype, bytes or None, device), ...]), or copy() it there"
             )
         raise InvalidArgumentError(message)
-
-    def _hold(self, storage: Transient) -> None:
-        """Note memory of `Queue.alloca` that a command uses directly."""
-        if storage not in self._direct:
-            self._direct.append(storage)
-            storage.record(self)
 
     def __getitem__(self, index: int) -> Slot:  # type: ignore[override] # slots are not sliced
         number = as_int(index, "a slot's index is an int")
