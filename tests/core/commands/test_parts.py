@@ -8,6 +8,8 @@ import pytest
 from core_harness import LIMIT, Running, collect_in_threads
 
 import hal
+from hal._commands.lowering import CommandOrder
+from hal._commands.parts import narrow
 from hal._memory.settings import MemorySettings
 from hal.errors import InvalidArgumentError, OperationError, OutOfMemoryError
 
@@ -230,3 +232,42 @@ def test_groups_and_places_end_in_the_reverse_of_their_order_c1(device):
         recording.end()
     recording.end()
     assert stages_of(recording) == [(1, ())]
+
+
+def test_a_part_knows_the_slots_that_it_uses_c3(pair, image):
+    """C3: of many slots each of many parts uses few."""
+    first, _, _, _ = pair
+    count = 20
+    with first.record(slots=[(np.int32, 4)] * count, hazards="auto") as recording:
+        for slot in recording.slots:
+            with recording.on("upload"):
+                recording.fill(slot, 1)
+            recording.fill(slot, 2)
+    stages = recording._stages.stages
+    assert sum(len(each.work._uses.by_slot) for each in stages) == len(recording) == 2 * count
+    buffers = [first.allocate(4, dtype=np.int32) for _ in range(count)]
+    first.queue.execute(recording, bindings=buffers).wait(LIMIT)
+    assert {int(each.numpy()[0]) for each in buffers} == {2}
+
+
+def test_parts_behind_a_barrier_do_not_look_at_all_before_it_c2():
+    """C2: which they come after, so that it orders none of their commands among themselves."""
+
+    class Counted(list):
+        looks = 0
+
+        def __iter__(self):
+            Counted.looks += 1
+            return super().__iter__()
+
+    order = CommandOrder()
+    for _ in range(3):
+        order.add()
+    order.barrier()
+    for _ in range(4):
+        order.add()
+    order.bases[-1].commands = Counted(order.bases[-1].commands)
+    assert narrow(order, (3, 5)).bases == [None, None]
+    assert Counted.looks == 0
+    (both,) = {each for each in narrow(order, (0, 2, 5)).bases if each is not None}
+    assert (both.stop, both.commands) == (2, [0, 1])

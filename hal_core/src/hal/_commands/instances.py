@@ -13,7 +13,6 @@ which may be full (Q1).
 
 from __future__ import annotations
 
-import itertools
 import struct
 import weakref
 from collections.abc import Iterable, Sequence
@@ -41,42 +40,51 @@ class Lease:
         self.instance: Instance | None = None
 
 
-class SlotUses:
-    """The commands that use each slot; immutable."""
+class SlotUse:
+    """The commands that use one slot."""
 
-    __slots__ = ("commands", "count", "fields", "grids", "numbers", "packed", "parameters", "sized")
+    __slots__ = ("commands", "fields", "grids", "numbers", "parameters")
+
+    def __init__(self) -> None:
+        self.parameters: list[tuple[int, int, int]] = []  # command, parameter, offset
+        self.fields: list[tuple[int, int, int]] = []  # command, field, offset
+        self.numbers: list[tuple[int, ValueUse]] = []  # the places of its number, by command
+        self.grids: list[int] = []  # the commands whose grid it is
+        self.commands: dict[int, None] = {}  # all that use it
+
+
+class SlotUses:
+    """The use of each slot; immutable. A part of a recording uses few of its slots."""
+
+    __slots__ = ("by_slot", "count", "packed", "sized")
 
     def __init__(self, count: int, commands: Iterable[Command]) -> None:
         self.count = count
         self.packed: dict[int, ParameterBlock] = {}  # of the commands whose parameters use slots
-        # For each slot: its parameters (command, parameter, offset), its fields (command, field,
-        # offset), and the commands that use it
-        self.parameters: list[list[tuple[int, int, int]]] = [[] for _ in range(count)]
-        self.fields: list[list[tuple[int, int, int]]] = [[] for _ in range(count)]
-        users: list[dict[int, None]] = [{} for _ in range(count)]
-        # For each slot: the places of its number, each with its command, and the commands whose
-        # grid it is
-        self.numbers: list[list[tuple[int, ValueUse]]] = [[] for _ in range(count)]
-        self.grids: list[list[int]] = [[] for _ in range(count)]
+        self.by_slot: dict[int, SlotUse] = {}
         for number, command in enumerate(commands):
             for slot, offset, _, argument, *_ in command.operands:
                 if slot == DIRECT:
                     continue
-                users[slot][number] = None
+                use = self._use(slot, number)
                 if argument < 0:
-                    self.fields[slot].append((number, -1 - argument, offset))
+                    use.fields.append((number, -1 - argument, offset))
                 else:
-                    self.parameters[slot].append((number, argument, offset))
+                    use.parameters.append((number, argument, offset))
                     self._use_block(number, command)
-            for use in command.values:
-                users[use.slot][number] = None
-                if use.argument == GRID:
-                    self.grids[use.slot].append(number)
+            for value in command.values:
+                use = self._use(value.slot, number)
+                if value.argument == GRID:
+                    use.grids.append(number)
                 else:
-                    self.numbers[use.slot].append((number, use))
+                    use.numbers.append((number, value))
                     self._use_block(number, command)
-        self.sized = tuple(itertools.chain.from_iterable(self.grids))
-        self.commands = [tuple(each) for each in users]
+        self.sized = tuple([each for use in self.by_slot.values() for each in use.grids])
+
+    def _use(self, slot: int, command: int) -> SlotUse:
+        use = self.by_slot.setdefault(slot, SlotUse())
+        use.commands[command] = None
+        return use
 
     def _use_block(self, number: int, command: Command) -> None:
         assert command.parameters is not None  # noqa: S101 - it is a kernel's
@@ -86,7 +94,7 @@ class SlotUses:
 class Replica:
     """The nodes of a recording for one binding table; one thread at a time."""
 
-    __slots__ = ("_numbers", "_packed", "_pointers", "_uses", "nodes", "table")
+    __slots__ = ("_packed", "_uses", "_writes", "nodes", "table")
 
     def __init__(
         self, uses: SlotUses, nodes: Sequence[Node], packed: dict[int, ParameterBlock]
@@ -95,28 +103,28 @@ class Replica:
         self._packed = packed  # the nodes only hold their addresses
         self.nodes: list[Any] = list(nodes)  # of each command, with the addresses of the table
         self.table: Table = (None,) * uses.count  # it is bound to none at first
-        # For each slot, where its address is written: a block's memory, the index in it, and the
-        # offset to add
-        self._pointers = [
-            [
-                (packed[command]._storage, packed[command].place(argument), offset)
-                for command, argument, offset in each
-            ]
-            for each in uses.parameters
-        ]
-        # For each slot, how its number is written: the function, the block's memory, the index in
-        # it, and which bytes
-        self._numbers = [
-            [
-                (
-                    struct.Struct(f"{use.size}s").pack_into,
-                    packed[command]._storage,
-                    packed[command].place(use.argument),
-                    slice(use.start, use.start + use.size),
-                )
-                for command, use in each
-            ]
-            for each in uses.numbers
+        # For each slot that is used: where its address is written (a block's memory, the index in
+        # it, and the offset to add), and how its number is (the function, the block's memory, the
+        # index in it, and which bytes)
+        self._writes = [
+            (
+                slot,
+                each,
+                [
+                    (packed[command]._storage, packed[command].place(argument), offset)
+                    for command, argument, offset in each.parameters
+                ],
+                [
+                    (
+                        struct.Struct(f"{use.size}s").pack_into,
+                        packed[command]._storage,
+                        packed[command].place(use.argument),
+                        slice(use.start, use.start + use.size),
+                    )
+                    for command, use in each.numbers
+                ],
+            )
+            for slot, each in uses.by_slot.items()
         ]
 
     def copy(self) -> Replica:
@@ -133,31 +141,30 @@ class Replica:
         block = self._packed[command]
         return block.address + block._layout.offsets[parameter]
 
-    def bind(self, table: Table) -> Sequence[int]:
+    def bind(self, table: Table) -> Iterable[int]:
         """Fill in the addresses of a table; return the commands that this changed.
 
         After an interruption part-way, by Ctrl-C, the replica must not be used again.
         """
-        changed: list[Sequence[int]] = []
-        for slot, (old, address) in enumerate(zip(self.table, table, strict=True)):
-            if old == address:
+        changed: dict[int, None] = {}
+        for slot, use, pointers, numbers in self._writes:
+            address = table[slot]
+            if self.table[slot] == address:
                 continue
-            changed.append(self._uses.commands[slot])
-            for storage, place, offset in self._pointers[slot]:
+            changed |= use.commands
+            for storage, place, offset in pointers:
                 pack_address(storage, place, address + offset)
-            for command, field, offset in self._uses.fields[slot]:
+            for command, field, offset in use.fields:
                 node = self.nodes[command]
                 self.nodes[command] = node._make(
                     (*node[:field], address + offset, *node[field + 1 :])
                 )
-            for pack, storage, place, part in self._numbers[slot]:
+            for pack, storage, place, part in numbers:
                 pack(storage, place, address[part])
-            for command in self._uses.grids[slot]:
+            for command in use.grids:
                 self.nodes[command] = self.nodes[command]._replace(grid=address)
         self.table = table
-        if len(changed) == 1:
-            return changed[0]
-        return tuple(dict.fromkeys(itertools.chain.from_iterable(changed)))
+        return changed
 
 
 class Instance:

@@ -107,21 +107,21 @@ def narrow(order: CommandOrder, commands: Sequence[int]) -> CommandOrder:
     enough to leave the others out of each join.
     """
     numbers = {command: number for number, command in enumerate(commands)}
-    known: dict[CommandJoin | None, CommandJoin | None] = {None: None}
+    known: dict[CommandJoin | None, CommandJoin | None] = {}
     narrowed = CommandOrder()
     for command in commands:
         base = order.bases[command]
         chain: list[CommandJoin] = []
         join = base
-        while join is not None and join not in known:
+        while join is not None and join not in known and join.stop > commands[0]:
             chain.append(join)
             join = join.earlier
+        last = known.get(join)  # None, too, where all commands come after it: none is part of it
         for each in reversed(chain):
             own = [numbers[number] for number in each.commands if number in numbers]
-            earlier = known[each.earlier]
             stop = bisect_left(commands, each.stop)
-            known[each] = CommandJoin(stop, own, earlier) if own else earlier
-        narrowed.bases.append(known[base])
+            last = known[each] = CommandJoin(stop, own, last) if own else last
+        narrowed.bases.append(last)
         if order.accesses:
             narrowed.accesses.append(order.accesses[command])
     return narrowed

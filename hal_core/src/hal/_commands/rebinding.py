@@ -73,16 +73,16 @@ class RebindPlan:
         """Return (slot, launch, address of its place, what to add, size, form); 0 for a grid."""
         uses, found = self._uses, list[_Patch]()
         launch = {command: index for index, command in enumerate(self._commands)}
-        for slot in range(uses.count):
-            for command, argument, offset in uses.parameters[slot]:
+        for slot, each in uses.by_slot.items():
+            for command, argument, offset in each.parameters:
                 found.append(
                     (slot, launch[command], replica.place(command, argument), offset, 8, 0)
                 )
-            starts = sorted({use.start for _, use in uses.numbers[slot]})
-            for command, use in uses.numbers[slot]:
+            starts = sorted({use.start for _, use in each.numbers})
+            for command, use in each.numbers:
                 address, form = replica.place(command, use.argument), starts.index(use.start)
                 found.append((slot, launch[command], address, 0, use.size, form))
-            found += [(slot, launch[command], 0, 0, 0, 0) for command in uses.grids[slot]]
+            found += [(slot, launch[command], 0, 0, 0, 0) for command in each.grids]
         return found
 
 
@@ -103,9 +103,10 @@ def plan_of(rules: SlotRules, uses: SlotUses, nodes: Sequence[Node]) -> RebindPl
     if speedups.module is None or not 0 < rules.count <= _MOST_SLOTS:
         return None
     devices = {each.device for each in rules.slots}
-    if rules.outputs or len(devices) > 1 or any(uses.fields):
+    used = uses.by_slot.values()
+    if rules.outputs or len(devices) > 1 or any(each.fields for each in used):
         return None
-    commands = sorted({command for each in uses.commands for command in each})
+    commands = sorted({command for each in used for command in each.commands})
     if not all(isinstance(nodes[command], LaunchNode) for command in commands):
         return None
     slots = tuple(_described(rules, slot) for slot in range(rules.count))
