@@ -65,6 +65,20 @@ def test_float_is_rounded_as_c_does(name, value):
             assert packed_bytes(name, number) == dtype(value).tobytes()
 
 
+@pytest.mark.parametrize(("bits", "dtype"), [(11, np.float16), (24, np.float32)])
+def test_a_long_double_is_rounded_once(bits, dtype):
+    """Not to a double before, which would round what is above a tie to the even number below."""
+    name = f"f{8 * np.dtype(dtype).itemsize}"
+    least = np.longdouble(2) ** -62
+    if np.longdouble(1) + least == 1:
+        pytest.skip("no long double here has more bits than a double")
+    tie = np.longdouble(2) ** -bits
+    for whole, above in ((1, 1 + 2 * float(tie)), (1 + 2 * tie, 1 + 2 * float(tie))):
+        value = np.longdouble(whole) + tie + (least if whole == 1 else -least)
+        assert packed_bytes(name, value) == dtype(above).tobytes()
+        assert packed_bytes(name, -value) == dtype(-above).tobytes()
+
+
 @pytest.mark.parametrize("name", FLOATS)
 def test_float_keeps_nan(name):
     dtype, _ = FLOATS[name]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import math
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -240,7 +241,7 @@ def _rounding(parameter: Parameter, argument: object) -> Converter | None:
     if isinstance(argument, (int, np.integer)):
         return _sticky if parameter.size < _DOUBLE else None
     if isinstance(argument, np.longdouble):
-        return functools.partial(_narrow, np.dtype(f"f{parameter.size}").type)
+        return _odd if parameter.size < _DOUBLE else _double
     return float if bfloat16.is_scalar(argument) else None
 
 
@@ -324,12 +325,19 @@ def _sticky(argument: SupportsInt) -> int:
     return kept if value > 0 else -kept
 
 
-def _narrow(target: type[np.floating], argument: np.longdouble) -> float:
-    with np.errstate(over="ignore"):
-        result = target(argument)
-        if np.isinf(result) and not np.isinf(argument):
-            raise OverflowError
-    return float(result)
+def _double(argument: np.longdouble) -> float:
+    result = float(argument)
+    if math.isinf(result) and not np.isinf(argument):
+        raise OverflowError
+    return result
+
+
+def _odd(argument: np.longdouble) -> float:
+    """Convert to a double that is odd if it is not exact, for the same reason as `_sticky`."""
+    near = _double(argument)
+    if near != argument and not np.float64(near).view(np.int64) & 1:
+        near = math.nextafter(near, math.inf if argument > near else -math.inf)
+    return near
 
 
 def _record(size: int, argument: object) -> bytes:
