@@ -38,3 +38,10 @@ def test_a_kernels_name_is_no_macro_c5(device):
 def test_a_source_whose_kernels_are_made_by_a_macro_is_refused_with_the_reason_c5(device):
     with pytest.raises(InvalidArgumentError, match="one that a macro makes is not seen"):
         device.compile("#define MAKE(f) __global__ void f(int *p) { *p = 1; }\nMAKE(one)")
+
+
+def test_a_kernels_name_with_a_dollar_is_no_macro_c5(device):
+    """C5: compilers take such names, and a pattern would take the letter for the end of a line."""
+    source = "#define a$b one\n__global__ void a$b(int *out) { *out = 1; }"
+    with pytest.raises(InvalidArgumentError, match=r"'a\$b': its name is a macro"):
+        device.compile(source)

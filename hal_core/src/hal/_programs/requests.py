@@ -18,7 +18,7 @@ from hal.arguments import as_choice, as_items, as_mapping, as_path, as_text, ask
 from hal.cpp_tokens import tokenize
 from hal.errors import ArgumentTypeError, InvalidArgumentError
 from hal.handlers import own
-from hal.native import CompileRequest, EntryPoint
+from hal.native import CompileRequest
 
 Source: TypeAlias = str | Mapping[str, str]
 Options: TypeAlias = Sequence[str] | Mapping[str, Sequence[str]]
@@ -28,6 +28,7 @@ TraceOption: TypeAlias = bool | str | None
 _SWITCH: Final = "HAL_TRACE_KERNELS"
 """The variable of the environment for programs that do not say whether they trace."""
 
+_DEFINE: Final = r"(?m)^[ \t]*#[ \t]*define[ \t]+([\w$]+)"
 _INCLUDE: Final = r"#\s*include\s*[\"<]([^\">]+)[\">]"
 _LONGEST_PATH: Final = 4096
 _PATH: Final = r"(?!\s*//)[^\n{};]*(?:[/\\][^\n{};]+|\.\w{1,5})"
@@ -87,8 +88,13 @@ def prepare(
                     f"compile(pathlib.Path({shown(text)}).read_text(), filename={shown(text)})"
                 )
             raise InvalidArgumentError(message)
+        are_macros = {*macros, *re.findall(_DEFINE, text)}
         for entry in entries:
-            _check_name(name, text, macros, entry)
+            if entry.name in are_macros:
+                raise InvalidArgumentError(
+                    f"{name}:{entry.line}: kernel '{entry.name}': its name is a macro, so the "
+                    "image has another; write its name out"
+                )
             other = owners.setdefault(entry.name, name)
             if other != name:
                 raise InvalidArgumentError(
@@ -123,16 +129,6 @@ def _macros(defines: object) -> dict[str, str]:
         is_flag = isinstance(value, (bool, np.bool_))
         macros[name] = ask(str, int(value) if is_flag else value, rule)
     return macros
-
-
-def _check_name(filename: str, text: str, macros: Mapping[str, str], entry: EntryPoint) -> None:
-    """Raise for a kernel whose name is a macro: the compiler gives it another one."""
-    pattern = rf"(?m)^[ \t]*#[ \t]*define[ \t]+{entry.name}\b"
-    if entry.name in macros or re.search(pattern, text) is not None:
-        raise InvalidArgumentError(
-            f"{filename}:{entry.line}: kernel '{entry.name}': its name is a macro, so the image "
-            "has another; write its name out"
-        )
 
 
 def check_options(
