@@ -427,3 +427,19 @@ def test_wrong_steps_are_refused_by_the_call(root, program):
     for given in ({"grid": "4"}, {"grid": 1, "block": 1.5}, {"grid": 1, "shared_memory": True}):
         with pytest.raises(ArgumentTypeError):
             root.link(program, Step("add", **given))(amount=1)
+
+
+def test_an_error_of_a_trace_does_not_run_a_routine_twice(root, program):
+    """Whatever it is: the recording was submitted before the trace was called."""
+    routine = root.link(program, step("count"), step("count"))
+    root["y"].fill(0)
+    routine().wait(LIMIT)
+
+    def trace(*_):
+        raise InvalidArgumentError("the trace's")
+
+    root.flow.trace = trace
+    with pytest.raises(InvalidArgumentError, match="the trace's"):
+        routine()
+    root.flow.trace = None
+    assert root["y"].numpy(timeout=LIMIT).tolist() == [4] * 64

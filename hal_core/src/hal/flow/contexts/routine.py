@@ -14,7 +14,7 @@ import numpy as np
 
 import hal
 from hal.arguments import as_mapping, shown
-from hal.errors import ArgumentTypeError, ClosedError, InvalidArgumentError
+from hal.errors import ArgumentTypeError, ClosedError, HalError, InvalidArgumentError
 from hal.flow.buffers import TrackedBuffer
 from hal.flow.flow import Flow
 from hal.flow.merging import Merge
@@ -22,7 +22,7 @@ from hal.flow.modes import MemoryMode, check_mode
 from hal.flow.recordings import constants_of
 from hal.flow.scheduler import QueueName
 from hal.flow.tracking import NOTHING, TrackedAccess
-from hal.handlers import dropped
+from hal.handlers import dropped, own
 from hal.protocols import Signals, Waits
 
 _KEPT: Final = 8  # the most recordings of a routine, each for other pointers that are null
@@ -151,6 +151,23 @@ def _check_use(found: object, user: str, written: set[CallArgument], *, is_writt
         raise InvalidArgumentError(f"{message}; write it first, clear it, or declare it 'device'")
 
 
+class _RefusedError(HalError):
+    """A recording was not submitted. Other errors may come after that, from the flow's trace."""
+
+
+def _execute(
+    lane: hal.Queue,
+    commands: hal.CommandBuffer,
+    bindings: list[Any],
+    signal: Signals,
+    waits: list[Any],
+) -> hal.Submission:
+    try:
+        return lane.execute(commands, bindings=bindings, wait=waits, signal=signal)
+    except own(ArgumentTypeError, InvalidArgumentError) as error:
+        raise _RefusedError from error
+
+
 class Routine:
     """Kernels whose buffers are bound to the names of a context; made by `Context.link`.
 
@@ -234,10 +251,11 @@ class Routine:
                     flow.fill(buffer.view(np.uint8), 0, queue=lane)
             recorded = self._recorded(steps, values) if len(steps) > 1 else None
             if recorded is not None:
-                execute = partial(lane.execute, recorded[0], bindings=recorded[1], signal=signal)
+                commands, bindings, accesses = recorded
                 # If the recording refuses it, so does a step below, in the user's words.
-                with dropped(ArgumentTypeError, InvalidArgumentError):
-                    return flow.run(recorded[2], lambda waits: execute(wait=waits), wait)
+                with dropped(_RefusedError):
+                    run = partial(_execute, lane, commands, bindings, signal)
+                    return flow.run(accesses, run, wait)
             for each in steps:
                 step, args, uses = each.step, [*each.args], each.accesses
                 for index, what, use in each.late:
