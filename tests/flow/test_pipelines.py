@@ -314,3 +314,27 @@ def test_what_a_trace_raised_for_tells_its_failure(flow, tmp_path, kind):
         with pytest.raises(hal.HalError, match="missing"):
             pipeline.wait(LIMIT)
         pipeline.run({0: ARRAY, 1: good}, {})
+
+
+RECORDS = """
+struct Pair { int a, b; };
+__global__ void HAL_BLOCK(1) sum(Pair pair, int *out) { *out = pair.a + pair.b; }
+"""
+
+
+def test_an_array_may_be_the_number_of_a_structure(flow):
+    """It is neither uploaded nor compared; slots are found as in any mapping, by equal numbers."""
+    kernel = flow.devices[0].compile(RECORDS)["sum"]
+    with flow.record(slots=["scalar", (np.int32, 4)]) as commands:
+        commands.dispatch(kernel, grid=1, args=tuple(commands.slots))
+    out = np.zeros(1, np.int32)
+    with flow.pipeline(commands) as pipeline:
+        for key in (0, np.int64(0), 0.0):
+            pipeline.run({key: np.array([3, 4 + key], np.int32)}, {1.0: out})
+            pipeline.wait(LIMIT)
+            assert out == [7]
+        with pytest.raises(InvalidArgumentError, match=r"\[0.5, 2\] are none of them"):
+            pipeline.run({0.5: ARRAY}, {2: out})
+    target = flow.allocate(4, dtype=np.int32)
+    flow.execute(commands, bindings={0.0: np.array([1, 2], np.int32), np.int8(1): target})
+    assert target.numpy(timeout=LIMIT) == [3]

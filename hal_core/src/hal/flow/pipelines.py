@@ -16,6 +16,7 @@ from hal.flow.buffers import TrackedBuffer
 from hal.flow.recordings import Recording, bound, direct_accesses
 from hal.flow.tracking import Lanes, TrackedAccess
 from hal.flow.transfers import Transfers
+from hal.handlers import own
 
 _DEEPEST: Final = 1024
 
@@ -100,7 +101,7 @@ class Pipeline:
         self._most = flow.most_captured
         self._reads = flow.reads_in_flight
         self._sets = [BufferSet(device, recording.slots) for _ in range(number)]
-        self._slots = frozenset(range(len(recording.slots)))
+        self._slots = {slot: slot for slot in range(len(recording.slots))}
         self._needed = tuple(sorted(recording.read_first))  # nothing else gives them content
         self._runs = 0
         self._closed = False
@@ -133,8 +134,11 @@ class Pipeline:
         if type(inputs) is not dict or type(outputs) is not dict:
             inputs = as_mapping(inputs, "run: inputs are a mapping of slots to what they take")
             outputs = as_mapping(outputs, "run: outputs are a mapping of slots to arrays")
-        if not (self._slots.issuperset(inputs) and self._slots.issuperset(outputs)):
-            raise _not_bound(self._slots, (*inputs, *outputs))
+        try:
+            inputs = {self._slots[slot]: each for slot, each in inputs.items()}
+            outputs = {self._slots[slot]: each for slot, each in outputs.items()}
+        except own(KeyError):
+            raise _not_bound(self._slots, (*inputs, *outputs)) from None
         mine, recording = self._sets[self._runs % self.depth], self.recording
         self._runs += 1
         table: list[Any] = [*mine.buffers]
@@ -146,8 +150,9 @@ class Pipeline:
             )
             if is_bound or use < 0:  # a number
                 table[slot] = bound(self._flow, slot, value, use, accesses)
-        if None in table:
-            raise _not_bound(self._slots, [slot for slot in self._slots if table[slot] is None])
+        unbound = [slot for slot, each in enumerate(table) if each is None]
+        if unbound:
+            raise _not_bound(self._slots, unbound)
         missing = [slot for slot in self._needed if slot not in inputs]
         if missing:
             message = f"pipeline: the recording reads slots {missing}; give each an input"

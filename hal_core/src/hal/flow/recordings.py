@@ -41,7 +41,7 @@ class Recording:
     them, and `direct` the accesses to buffers that were recorded directly.
     """
 
-    __slots__ = ("_scheduler", "commands", "direct", "read_first", "uses")
+    __slots__ = ("_places", "_scheduler", "commands", "direct", "read_first", "uses")
 
     def __init__(self, scheduler: Scheduler, commands: hal.CommandBuffer) -> None:
         self._scheduler = scheduler
@@ -49,6 +49,7 @@ class Recording:
         self.uses = [_UNUSED if kind == "buffer" else _NUMBER for kind in commands.slots.kinds]
         self.read_first: set[int] = set()
         self.direct: list[TrackedAccess] = []
+        self._places: dict[TrackedAccess, int] = {}  # of each in `direct`
 
     @property
     def slots(self) -> Sequence[hal.Slot]:
@@ -227,11 +228,12 @@ class Recording:
             self.uses[value.index] = max(self.uses[value.index], use)
             return
         # A write comes after more than a read does, so it stands for both.
-        if use == _WRITTEN and value.reading in self.direct:
-            self.direct.remove(value.reading)
         access = value.writing if use == _WRITTEN else value.reading
-        if value.writing not in self.direct and access not in self.direct:
-            self.direct.append(access)
+        if access in self._places or value.writing in self._places:
+            return
+        place = self._places.get(value.reading, len(self.direct))
+        self._places[access] = place
+        self.direct[place : place + 1] = [access]
 
 
 def kernel_arguments(
@@ -304,7 +306,7 @@ def bound_accesses(
         uses = [_WRITTEN if kind == "buffer" else _NUMBER for kind in commands.slots.kinds]
     if reads is not _NO_NAMES or writes is not _NO_NAMES:
         uses = _narrowed_slots(uses, reads, writes)
-    slots = range(len(uses))
+    known = dict(enumerate(uses))  # finds any number that equals a slot's, as the core does
     given: Any = bindings
     kind: type = given.__class__
     # To ask whether something is a mapping takes long.
@@ -312,12 +314,12 @@ def bound_accesses(
         if isinstance(given, Mapping):
             named = as_mapping(given, "execute: bindings by slot are a mapping")
             return {
-                key: bound(scheduler, key, each, uses[key] if key in slots else _UNUSED, accesses)
+                key: bound(scheduler, key, each, known.get(key, _UNUSED), accesses)
                 for key, each in named.items()
             }
         given = as_items(given, _BINDINGS, ordered=True)
     return [
-        bound(scheduler, key, each, uses[key] if key in slots else _UNUSED, accesses)
+        bound(scheduler, key, each, known.get(key, _UNUSED), accesses)
         for key, each in enumerate(given)
     ]
 

@@ -179,7 +179,7 @@ class Scheduler(Tracker):
         self._settle(history)
         history.origin = tuple(filter(_is_open, history.origin))
         history.special = bool(history.origin)
-        found += [each for each in history.origin if each not in found]
+        found += history.origin
 
     def check_open(self) -> None:
         """Raise `ClosedError` if the flow was closed."""

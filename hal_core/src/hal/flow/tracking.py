@@ -252,16 +252,16 @@ def collect(
         for span in history.spans(part):
             writer, readers = span.writer, span.readers
             if writes and readers:  # not for the writer, which the readers have waited for
-                for reader in readers:
-                    if reader not in found:
-                        found.append(reader)
-            elif writer is not None and writer not in found:
+                found += readers
+            elif writer is not None:
                 # Much is written once and read often, so all readers but the first check whether
                 # they still have to wait. The first one does not, since it mostly has to.
                 if readers and writer.state == "done":
                     span.writer = None
                 else:
                     found.append(writer)
+    if len(found) > 1:
+        found = [*dict.fromkeys(found)]
     if wait is not NOTHING:
         found += wait if type(wait) is tuple or type(wait) is list else _entries(wait)
     return found
