@@ -5,8 +5,8 @@ import pytest
 from core_harness import LIMIT
 
 import hal
-from hal.errors import ClosedError, HalError
-from hal.flow import Flow
+from hal.errors import ClosedError, HalError, InvalidArgumentError
+from hal.flow import Flow, Recording
 
 SOURCE = """
 extern "C" __global__ void HAL_BLOCK(1) add(const int *x, int *y) { y[0] += x[0]; }
@@ -309,3 +309,29 @@ def test_a_writer_that_has_ended_is_not_waited_for_for_ever(device, gate, way):
         with pytest.raises(HalError, match="no more"):
             late.wait(LIMIT)
         target.recover()
+
+
+@pytest.mark.parametrize("command", ["fill", "update", "copy", "dispatch"])
+def test_a_command_whose_uses_an_interrupt_hid_never_runs_o3(flow, kernels, monkeypatch, command):
+    """O3: it would not wait for the work on its buffers."""
+    x, y = ints(flow, 1), ints(flow, 2)
+    commands = flow.record()
+    add = {
+        "fill": lambda: commands.fill(y, 5),
+        "update": lambda: commands.update(y, np.array([5], np.int32)),
+        "copy": lambda: commands.copy(x, y),
+        "dispatch": lambda: commands.dispatch(kernels["add"], grid=1, args=(x, y)),
+    }[command]
+
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Recording, "_note", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            add()
+    with pytest.raises(ClosedError, match="left by an error; record another"):
+        commands.end()
+    with pytest.raises(InvalidArgumentError, match="left by an error; record another"):
+        flow.execute(commands)
+    assert y.numpy(timeout=LIMIT) == [2]

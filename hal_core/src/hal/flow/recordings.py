@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from functools import partial
 from operator import itemgetter
 from typing import Any, Final, Self, SupportsIndex
 
@@ -12,10 +13,11 @@ from numpy.typing import DTypeLike
 
 import hal
 from hal.arguments import as_instance, as_int, as_items, as_mapping, as_names, shown
-from hal.errors import ArgumentTypeError, InvalidArgumentError
+from hal.errors import ArgumentTypeError, HalError, InvalidArgumentError
 from hal.flow.buffers import TrackedBuffer
 from hal.flow.scheduler import AnyDevice, Scheduler, index_of
 from hal.flow.tracking import TrackedAccess
+from hal.handlers import own
 from hal.protocols import Bindings
 
 _BINDINGS: Final = (
@@ -82,8 +84,8 @@ class Recording:
         target = self._raw(buffer, "fill")
         if isinstance(buffer, TrackedBuffer):
             buffer.check_fill(value)
-        self.commands.fill(target, value, offset=offset, size=size, name=name)
-        self._note(buffer, _WRITTEN)
+        record = partial(self.commands.fill, target, value, offset=offset, size=size, name=name)
+        self._add(record, (buffer, _WRITTEN))
 
     def update(
         self,
@@ -98,8 +100,8 @@ class Recording:
         offset = index_of(offset, "update: offset")
         if isinstance(buffer, TrackedBuffer):
             buffer.check_write(data, is_whole=not offset)
-        self.commands.update(target, data, offset=offset, name=name)
-        self._note(buffer, _WRITTEN)
+        record = partial(self.commands.update, target, data, offset=offset, name=name)
+        self._add(record, (buffer, _WRITTEN))
 
     def copy(
         self,
@@ -119,7 +121,8 @@ class Recording:
         if isinstance(target, TrackedBuffer) and isinstance(source, TrackedBuffer):
             is_whole = size is None and not source_offset and not target_offset
             target.check_copy(source, is_whole=is_whole)
-        self.commands.copy(
+        record = partial(
+            self.commands.copy,
             raw,
             raw_target,
             source_offset=source_offset,
@@ -127,8 +130,7 @@ class Recording:
             size=size,
             name=name,
         )
-        self._note(source, _READ)
-        self._note(target, _WRITTEN)
+        self._add(record, (source, _READ), (target, _WRITTEN))
 
     def dispatch(
         self,
@@ -150,7 +152,8 @@ class Recording:
         if is_memory(grid):
             where = self._raw(grid, "dispatch: the grid")
             used.append((None, grid, False))
-        self.commands.dispatch(
+        record = partial(
+            self.commands.dispatch,
             kernel,
             grid=where,
             block=block,
@@ -160,8 +163,8 @@ class Recording:
             writes=writes,
             name=name,
         )
-        for _, value, is_written in sorted(used, key=itemgetter(2)):  # reads first
-            self._note(value, _WRITTEN if is_written else _READ)
+        ordered = sorted(used, key=itemgetter(2))  # reads first
+        self._add(record, *((each, _WRITTEN if written else _READ) for _, each, written in ordered))
 
     def alloca(self, size: SupportsIndex, *, dtype: DTypeLike = np.uint8) -> hal.Slot:
         """Return device memory that lives within the recording, as `hal.CommandBuffer.alloca`."""
@@ -215,6 +218,18 @@ class Recording:
         self._scheduler.check(value, what)
         assert isinstance(value, TrackedBuffer)  # noqa: S101 - it was checked
         return value.raw
+
+    def _add(self, record: Callable[[], None], *uses: tuple[TrackedBuffer | hal.Slot, int]) -> None:
+        """Record a command and note its uses; without some of them it would run at a wrong time."""
+        try:
+            record()
+            for value, use in uses:
+                self._note(value, use)
+        except own(HalError):
+            raise  # it was refused
+        except BaseException as error:
+            self.commands.__exit__(type(error))  # after that it is refused
+            raise
 
     def _note(self, value: TrackedBuffer | hal.Slot, use: int) -> None:
         if isinstance(value, hal.Slot):
