@@ -128,3 +128,27 @@ def test_a_kind_that_is_none_is_refused_with_those_that_are_c3(compiled):
     device, _ = compiled
     with pytest.raises(ArgumentTypeError, match=r"slot 1: 'scaler' is no numpy dtype.*'scalar'"):
         device.record(slots=[np.float32, "scaler"])
+
+
+@pytest.mark.parametrize("place", [None, "upload"])
+@pytest.mark.parametrize("hazards", ["auto", "manual"])
+def test_bindings_are_refused_at_once_beside_temporaries_c3(compiled, hazards, place):
+    """C3, M3: what has no address yet shares bytes with nothing that has one."""
+    device, _ = compiled
+    with device.record(slots=[(np.uint8, 64)] * 2, hazards=hazards) as commands:
+        temporary = commands.alloca(64)
+        commands.copy(commands.slots[0], temporary)
+        if place is not None:
+            with commands.on(place):
+                commands.copy(temporary, commands.slots[1])
+        commands.copy(commands.slots[0], commands.slots[1], size=32)
+    whole = device.allocate(128)
+    late = device.queue.alloca(64)
+    overlapping, match = (whole, whole), "shares bytes with"
+    if hazards == "manual":
+        overlapping = whole.subspan(0, 64), whole.subspan(8, 64)
+        match = "would copy 32 bytes onto memory"
+    with pytest.raises(InvalidArgumentError, match=match):
+        device.queue.execute(commands, bindings=overlapping)
+    device.queue.execute(commands, bindings=(whole, late)).wait(LIMIT)
+    device.queue.dealloca(late)

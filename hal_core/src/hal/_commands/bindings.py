@@ -13,7 +13,7 @@ from hal._commands.slots import DIRECT, SlotRule, Slots
 from hal._kernels.output import Output
 from hal._memory.access import check_buffer, late_address
 from hal._memory.extent import Extent
-from hal._memory.storage import Storage
+from hal._memory.storage import Storage, Transient
 from hal._memory.usage import OUTPUT
 from hal._programs.elements import PLAIN, fits, refusal, sure_dtypes
 from hal.arguments import as_items, as_mapping, same_elements, shown
@@ -115,11 +115,9 @@ class SlotRules:
             addresses.append(None)
             late.append((block, 0, block.size))
         storages = [storage for storage, _, _ in late]
-        if None in addresses:
-            return late, storages
         table: Table = tuple(addresses)
         self._check_addresses(table, late)
-        return table, storages
+        return late if None in table else table, storages
 
     def resolve(self, late: LateTable) -> Table:
         """Return the final addresses, when the execution is issued.
@@ -132,7 +130,8 @@ class SlotRules:
                 for storage, offset, _ in late
             ]
         )
-        self._check_addresses(table, late)
+        if any(isinstance(each[0], Transient) for each in late[: self._count]):
+            self._check_addresses(table, late)  # now all are known
         return table
 
     def _in_order(self, bindings: object) -> Sequence[Any]:
@@ -159,18 +158,21 @@ class SlotRules:
         return items
 
     def _check_addresses(self, table: Table, bound: LateTable) -> None:
-        """Raise if a copy or an order would meet memory that overlaps."""
+        """Raise if a copy or an order would meet memory that overlaps, where that is known."""
         for (target, source), description in self._copies:
-            to = target.start + (table[target.memory] if target.memory >= 0 else 0)
-            of = source.start + (table[source.memory] if source.memory >= 0 else 0)
-            if abs(to - of) < source.size and to != of:
+            to = 0 if target.memory == DIRECT else table[target.memory]
+            of = 0 if source.memory == DIRECT else table[source.memory]
+            if to is None or of is None:
+                continue
+            distance = target.start + to - source.start - of
+            if 0 < abs(distance) < source.size:
                 raise InvalidArgumentError(
                     f"execute: {description} would copy {source.size} bytes onto memory that "
                     "overlaps them with these bindings; copy through another buffer"
                 )
         if self._hazards is not None:
             extents = [
-                (0, 0) if storage is None else (start, start + size)
+                (0, 0) if storage is None or start is None else (start, start + size)
                 for start, (storage, _, size) in zip(table, bound, strict=True)
             ]
             self._hazards.check(extents)
