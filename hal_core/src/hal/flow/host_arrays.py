@@ -74,33 +74,33 @@ class _Hold:
 
 
 class HeldArray:
-    """A guard that prevents changes to an array until `end`, or detects them.
+    """A guard that prevents changes to an array from `begin` until `end`, or detects them.
 
-    The array and everything that it is a view of are made read-only, where numpy can
-    undo that. There may be other views of the same memory, which cannot be
+    `host` is the array's bytes. The array and everything that it is a view of are made read-only,
+    where numpy can undo that. There may be other views of the same memory, which cannot be
     found: a checksum, taken now and at the end, detects their use.
     """
 
     __slots__ = ("_bytes", "_checksum", "_root")
 
-    def __init__(self, array: object, host: Bytes) -> None:
+    def __init__(self, host: Bytes) -> None:
         self._bytes = host
         self._root: NDArray[Any] | None = None
+        self._checksum = 0
+
+    def begin(self, array: object) -> None:
+        """Hold the array; whatever this raises, `end` lets go of it."""
         chain: list[NDArray[Any]] = []
         each: object = array
         while isinstance(each, np.ndarray):
             chain.append(each)
             each = each.base
-        try:
-            # If numpy does not own the memory, a cleared flag cannot always be set again.
-            if each is None and chain and chain[-1].flags.owndata:
-                refuse_reentrance(_lock)
-                with _lock:
-                    self._make_read_only(chain)
-            self._checksum = zlib.crc32(host.data)
-        except BaseException:
-            self.end()
-            raise
+        # If numpy does not own the memory, a cleared flag cannot always be set again.
+        if each is None and chain and chain[-1].flags.owndata:
+            refuse_reentrance(_lock)
+            with _lock:
+                self._make_read_only(chain)
+        self._checksum = zlib.crc32(self._bytes.data)
 
     def _make_read_only(self, chain: list[NDArray[Any]]) -> None:
         """Hold these, the last of which owns the memory; `end` undoes what a Ctrl-C cuts short."""

@@ -18,7 +18,7 @@ from hal.errors import (
     OutOfMemoryError,
 )
 from hal.flow.buffers import TrackedBuffer
-from hal.flow.host_arrays import HeldArray, ReadsInFlight, bytes_of, is_constant
+from hal.flow.host_arrays import Bytes, HeldArray, ReadsInFlight, bytes_of, is_constant
 from hal.flow.modes import check_mode
 from hal.flow.scheduler import AnyDevice, QueueName, Scheduler, TraceFunction, doubt, index_of
 from hal.flow.tracking import History, Lanes, TrackedAccess, collect, note, part_of
@@ -400,7 +400,7 @@ class Transfers(Scheduler):
                 if is_asked:
                     raise
         if block is None:
-            return self._write_held(HeldArray(array, host), write, raw.device, accesses, wait)
+            return self._write_held(array, host, write, raw.device, accesses, wait)
         np.copyto(block.map("discard", wait=()), host)
         return self.run(
             accesses,
@@ -419,7 +419,8 @@ class Transfers(Scheduler):
 
     def _write_held(
         self,
-        held: HeldArray,
+        array: object,
+        host: Bytes,
         write: Callable[[list[Any]], hal.Submission],
         device: hal.Device,
         accesses: tuple[TrackedAccess, ...],
@@ -435,7 +436,9 @@ class Transfers(Scheduler):
                 doubt(accesses)  # the transfer was submitted
                 raise
 
+        held = HeldArray(host)
         try:
+            held.begin(array)
             keeper = self._alone(self._keeper, device)
             # Work after the write comes after the check, too.
             return self.run(accesses, submit, wait)
