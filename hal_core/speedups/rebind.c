@@ -221,7 +221,7 @@ static bool read_binding(const struct slot_rule *rule, PyObject *device, PyObjec
     return true;
   }
   uintptr_t address = address_of(device, given, rule->denied, storage);
-  if (!address || number(given, Extent__offset) % rule->alignment) return false;
+  if (!address || address % (uintptr_t)rule->alignment) return false;
   long long whole = number(given, Extent__size);
   if (whole < rule->needed || !is_among(get(given, Extent__dtype), rule->dtypes)) return false;
   binding->values[0] = address;

@@ -152,3 +152,25 @@ def test_bindings_are_refused_at_once_beside_temporaries_c3(compiled, hazards, p
         device.queue.execute(commands, bindings=overlapping)
     device.queue.execute(commands, bindings=(whole, late)).wait(LIMIT)
     device.queue.dealloca(late)
+
+
+def test_memory_that_begins_anywhere_is_refused_where_it_is_used_in_larger_elements_c3(compiled):
+    """C3, C5: imported memory, in a slot or as a grid: a GPU would be lost by such an access."""
+    device, program = compiled
+    whole = np.zeros(256, np.uint8)
+    odd = device.import_array(whole[-whole.ctypes.data % 16 + 1 :][:64]).view(np.int32)
+    own = device.allocate(64, dtype=np.int32)
+    add = program["add"]
+    with device.record(slots=[(np.int32, 64)] * 2) as kernels:
+        kernels.dispatch(add, grid=1, block=1, args=(own, kernels.slots[0], 1))
+        kernels.dispatch(add, grid=kernels.slots[1], block=1, args=(own, own, 1))
+    with device.record(slots=[(np.int32, 64)]) as fill:
+        fill.fill(fill.slots[0], 5)
+    for commands, bindings in ((kernels, [odd, own]), (kernels, [own, odd]), (fill, [odd])):
+        for _ in range(3):  # the C extension, too, once it knows the recording
+            device.queue.execute(commands, bindings=[own] * len(bindings))
+            with pytest.raises(InvalidArgumentError, match=r"needs a buffer .* multiple of 4"):
+                device.queue.execute(commands, bindings=bindings)
+    for where in (device.queue, device.record()):
+        with pytest.raises(InvalidArgumentError, match=r"12 bytes at a multiple of 4"):
+            where.dispatch(add, grid=odd, block=1, args=(own, own, 1))

@@ -97,13 +97,15 @@ class SlotRules:
                 continue
             what = f"execute: the binding of slot {index}"
             storage = check_buffer(rule.device, buffer, what, rule.rights, "recording")
-            if buffer._size < rule.needed or buffer._offset % rule.alignment:
-                raise InvalidArgumentError(_refusal(index, rule, buffer))
+            address = storage.address
+            # Memory without an address yet will have an aligned one; foreign memory may not.
+            start = buffer._offset if address is None else address + buffer._offset
+            if buffer._size < rule.needed or start % rule.alignment:
+                raise InvalidArgumentError(_refusal(index, rule, buffer, start))
             sure = self.sure[index]
             if sure is not None and buffer._dtype not in sure:
                 _check_elements(index, rule, buffer._dtype)
-            address = storage.address
-            addresses.append(None if address is None else address + buffer._offset)
+            addresses.append(None if address is None else start)
             late.append((storage, buffer._offset, buffer._size))
         for index in self.outputs:
             if not isinstance(buffers[index], Output):
@@ -249,7 +251,7 @@ def _shared(index: int, other: int, direct: int) -> InvalidArgumentError:
     )
 
 
-def _refusal(index: int, rule: SlotRule, buffer: Extent) -> str:
+def _refusal(index: int, rule: SlotRule, buffer: Extent, start: int) -> str:
     """Describe why a buffer cannot be bound to a slot."""
     if buffer._size < rule.needed:
         return (
@@ -258,7 +260,7 @@ def _refusal(index: int, rule: SlotRule, buffer: Extent) -> str:
         )
     return (
         f"execute: slot {index} needs a buffer that begins at a multiple of {rule.alignment} "
-        f"bytes, and the one that was bound begins at byte {buffer._offset} of its memory"
+        f"bytes, and the one that was bound begins at {start:#x}"
     )
 
 

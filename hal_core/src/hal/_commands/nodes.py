@@ -252,7 +252,7 @@ def dispatch(
     else:
         what = f"dispatch of {kernel.name!r}: the grid"
         thing, memory, base, kept = check_operand(device, slots, grid, what, INDIRECT)
-        check_counts(thing, kernel)
+        check_counts(kernel, thing._size, base)
         operands.append(Operand(memory, base, COUNTS_SIZE, -2, COUNTS_ALIGNMENT, INDIRECT))
         resources.append(kept)
         node = IndirectLaunchNode(function, base, threads, shared, address)

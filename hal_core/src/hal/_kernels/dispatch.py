@@ -87,12 +87,12 @@ def check_dispatch(
         what = f"dispatch of {kernel.name!r}: the grid"
         storage = check_buffer(device, grid, what, INDIRECT)
         assert isinstance(grid, Extent)  # noqa: S101 - for the type checker
-        check_counts(grid, kernel)
+        base = storage.address
+        where = grid._offset if base is None else base + grid._offset
+        check_counts(kernel, grid._size, where)
         used.append(storage)
-        if storage.address is None:
+        if base is None:
             late.append((-1, storage, grid._offset))
-        else:
-            where = storage.address + grid._offset
         function = device._launch_indirect
         is_host = "indirect_dispatch" not in device._native.features
     elif not all(blocks):
@@ -140,13 +140,12 @@ def check_kernel(kernel: object) -> None:
     as_instance(kernel, Kernel, "dispatch takes a kernel (program['name'])")
 
 
-def check_counts(grid: Any, kernel: Kernel) -> None:  # noqa: ANN401 - a buffer or a slot
-    """Raise unless a buffer, or a slot, can hold a grid at its beginning."""
-    if grid._size < COUNTS_SIZE or grid._offset % COUNTS_ALIGNMENT:
+def check_counts(kernel: Kernel, size: int, start: int) -> None:
+    """Raise unless a grid can be in so many bytes, from an address or an offset on."""
+    if size < COUNTS_SIZE or start % COUNTS_ALIGNMENT:
         raise InvalidArgumentError(
             f"dispatch of {kernel.name!r}: a grid in memory is three 32-bit numbers, {COUNTS_SIZE} "
-            f"bytes at a multiple of {COUNTS_ALIGNMENT}; {grid._size} bytes at {grid._offset} "
-            "were given"
+            f"bytes at a multiple of {COUNTS_ALIGNMENT}; {size} bytes at {start:#x} were given"
         )
 
 
