@@ -151,7 +151,7 @@ def compile_all(
 ) -> list[Program]:
     """Compile sources that have nothing to do with each other, as `compile` does each; blocks.
 
-    As many are compiled at once as there are processors. Returns a program for each, in the same
+    As many are in work at once as there are processors. Returns a program for each, in the same
     order. If some fail, all others are compiled nonetheless, and are in the backend's cache when
     they are asked for again. Then raises the error of the first, which says which source of
     the list it is (``source 0``), with a note for each of the others.

@@ -46,7 +46,7 @@ class Flow(Transfers):
     bytes, 0 or more, during the call unless told otherwise. With `peers`, devices that reach
     each other's memory copy directly; without, all copies go through the host. `trace` is called
     with each submission and the list of what it waits for, on the submitting thread, under no
-    lock.
+    lock but that of a merge buffer which copies.
     """
 
     def __init__(
