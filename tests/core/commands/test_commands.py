@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 from core_harness import LIMIT
 
+import hal
 from hal._commands.lowering import CommandOrder
 from hal._commands.slots import Slots
 from hal._commands.temporaries import Arena
-from hal.errors import ClosedError, InvalidArgumentError
+from hal.errors import CancelledError, ClosedError, InvalidArgumentError
 
 
 def test_a_thousand_executions_are_flat(open_probe):
@@ -107,3 +108,22 @@ def test_a_command_that_is_refused_changes_nothing_c1(device):
     device.queue.dealloca(refused).wait(LIMIT)
     device.queue.execute(commands).wait(LIMIT)
     assert buffer.numpy().tolist() == [5] * 64
+
+
+@pytest.mark.parametrize("is_bound", [True, False])
+@pytest.mark.parametrize("mode", ["graph", "stream"])
+def test_the_other_device_is_closed_before_a_copy_to_its_memory_is_issued_q6(
+    open_probe, mode, is_bound
+):
+    """Q6: also where a slot stands for that memory, which the close gives back."""
+    (device, _), (owner, _) = open_probe(), open_probe()
+    source, target = device.upload(np.zeros(64, np.uint8)), owner.allocate(64)
+    gate = hal.create_semaphore()
+    with device.record(slots=[(np.uint8, 64, owner)], command_buffer=mode) as commands:
+        commands.copy(source, commands.slots[0] if is_bound else target)
+    pending = device.queue.execute(commands, bindings=[target], wait=gate.at(1))
+    owner.close(LIMIT)
+    assert pending.state == "cancelled"
+    gate.signal(1)
+    with pytest.raises((CancelledError, ClosedError)):
+        device.queue.execute(commands, bindings=[target]).wait(LIMIT)

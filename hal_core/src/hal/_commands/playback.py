@@ -133,9 +133,12 @@ class Playback:
         self._host_copies = host_copies
         self._direct = direct  # memory of `Queue.alloca`, whose uses are noted
         self.is_host = is_host
-        # Contexts of other devices whose memory it uses
+        # Contexts of other devices whose memory it uses, directly or by slot
         visits = device._access or any(node.__class__ is PeerCopyNode for node in nodes)
-        self.owners = find_owners(device, resources) if visits else frozenset()
+        self.owners = frozenset[Any]()
+        if visits:
+            bound = {rules.slots[slot].device._context for slot in uses.by_slot}
+            self.owners = find_owners(device, resources) | bound - {device._context}
         self._template = Replica(uses, nodes, uses.packed)
         self._spares = [self._template]  # unused replicas
         self._pool = InstancePool()
