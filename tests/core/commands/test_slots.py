@@ -174,3 +174,14 @@ def test_memory_that_begins_anywhere_is_refused_where_it_is_used_in_larger_eleme
     for where in (device.queue, device.record()):
         with pytest.raises(InvalidArgumentError, match=r"12 bytes at a multiple of 4"):
             where.dispatch(add, grid=odd, block=1, args=(own, own, 1))
+
+
+def test_a_binding_of_another_device_is_told_whose_memory_the_slot_takes_c3(compiled):
+    """C3: which need not be the recording's device."""
+    device, _ = compiled
+    with hal.create_device("cpu", name="other") as other:
+        source = device.upload(np.zeros(64, np.uint8))
+        with device.record(slots=[(np.uint8, 64, other)]) as commands:
+            commands.copy(source, commands.slots[0])
+        with pytest.raises(InvalidArgumentError, match=r"slot 0: .* this slot to cpu:0/other"):
+            device.queue.execute(commands, bindings=[source])

@@ -96,7 +96,7 @@ class SlotRules:
                 late.append((None, value, 0))
                 continue
             what = f"execute: the binding of slot {index}"
-            storage = check_buffer(rule.device, buffer, what, rule.rights, "recording")
+            storage = check_buffer(rule.device, buffer, what, rule.rights, "slot")
             address = storage.address
             # Memory without an address yet will have an aligned one; foreign memory may not.
             start = buffer._offset if address is None else address + buffer._offset
