@@ -1,6 +1,7 @@
 """Routines: what is bound, what each call gives, and how steps run."""
 
 import ctypes
+import threading
 
 import numpy as np
 import pytest
@@ -443,3 +444,10 @@ def test_an_error_of_a_trace_does_not_run_a_routine_twice(root, program):
         routine()
     root.flow.trace = None
     assert root["y"].numpy(timeout=LIMIT).tolist() == [4] * 64
+
+
+def test_a_scalar_that_cannot_be_copied_is_refused(root, program):
+    with pytest.raises(
+        ArgumentTypeError, match="a scalar of kernel 'add' is a value that can be c"
+    ):
+        root.link(program, step("add", {"amount": threading.Lock()}))

@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple, TypeAlias, cast
 import numpy as np
 
 import hal
-from hal.arguments import as_mapping, shown
+from hal.arguments import as_mapping, ask, shown
 from hal.errors import ArgumentTypeError, ClosedError, HalError, InvalidArgumentError
 from hal.flow.buffers import TrackedBuffer
 from hal.flow.flow import Flow
@@ -112,10 +112,11 @@ def _bind(kernel: hal.Kernel, step: Step, find: Find, written: set[CallArgument]
         has = f"kernel {kernel.name!r}{signature} has no such buffers and scalars"
         raise InvalidArgumentError(f"link: {has}: {shown(unknown)}")
     constants = constants_of(kernel, step.reads, step.writes)
-    fixed = (name == signature.output for name in names)  # an output, of which there is one
+    rule = f"link: a scalar of kernel {kernel.name!r} is a value that can be copied"
+    # Of an output there is one.
     args = [
-        bytes(each) if isinstance(each, memoryview) else each if is_fixed else copy.copy(each)
-        for each, is_fixed in zip(map(scalars.get, names), fixed, strict=True)
+        each if name == signature.output else ask(_copied, each, rule)
+        for name, each in zip(names, map(scalars.get, names), strict=True)
     ]
     late: list[tuple[int, CallArgument, bool | None]] = []
     accesses: list[TrackedAccess] = []
@@ -135,6 +136,10 @@ def _bind(kernel: hal.Kernel, step: Step, find: Find, written: set[CallArgument]
     written.update(each for _, each, is_written in late if is_written)  # for the next kernel
     output = None if signature.output in scalars else signature.output
     return Bound(step, kernel, args, late, accesses, output)
+
+
+def _copied(value: object) -> object:
+    return bytes(value) if isinstance(value, memoryview) else copy.copy(value)
 
 
 def _check_use(found: object, user: str, written: set[CallArgument], *, is_written: bool) -> None:
