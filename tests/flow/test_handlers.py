@@ -105,3 +105,57 @@ def test_a_handler_while_a_queue_is_noted_is_refused_o3(monkeypatch):
         assert len(refused) == 1
         flow.fill(buffers[1], 1, queue=queues[1]).wait(60.0)
         assert {*queues} <= {*flow._queues}
+
+
+FORKS = """
+    import os, signal, sys, threading
+    import hal
+    from hal.errors import ClosedError
+    from hal.flow import Flow
+
+    flow = Flow(hal.create_device("cpu"))
+    buffer = flow.allocate(64)
+    inside, forked = threading.Event(), threading.Event()
+
+    def refused(call):
+        try:
+            call()
+        except ClosedError as error:
+            return "was forked from one" in str(error)
+
+    def fork(queue, waits):
+        pid = os.fork()
+        if pid:
+            assert os.waitpid(pid, 0)[1] == 0
+        return queue.fill(buffer.raw, 1, wait=waits)
+
+    def stay(queue, waits):
+        inside.set()
+        forked.wait(60)
+        return queue.fill(buffer.raw, 1, wait=waits)
+
+    thread = threading.Thread(target=lambda: flow.submit(stay, writes=[buffer]))
+    thread.start()
+    inside.wait(60)
+    pid = os.fork()
+    if not pid:
+        signal.alarm(60)
+        calls = lambda: flow.fill(buffer, 2), lambda: buffer.written, buffer.recover
+        os._exit(0 if all(map(refused, calls)) else 1)
+    assert os.waitpid(pid, 0)[1] == 0
+    forked.set()
+    thread.join(60)
+    parent = os.getpid()
+    try:
+        flow.submit(fork, writes=[buffer])
+    except ClosedError:
+        os._exit(0 if os.getpid() != parent else 2)
+    assert os.getpid() == parent
+"""
+
+
+def test_a_child_is_refused_what_another_thread_was_doing_at_the_fork_q6(tmp_path):
+    """Q6: and does not wait for that thread, which it has not. What forks within a call has it."""
+    result = run_python(tmp_path, FORKS, watchdog=False)
+    assert result.returncode == 0, result.stderr
+    assert "Traceback" not in result.stderr

@@ -15,9 +15,8 @@ from weakref import WeakKeyDictionary
 
 import hal
 from hal.errors import ClosedError, HalError, InvalidArgumentError
-from hal.flow.locks import refuse_reentrance
+from hal.flow.locks import make_lock, refuse_reentrance
 from hal.handlers import own
-from hal.locks import RLock
 
 _MANY: Final = 64  # the number of memories from which untracked ones are purged
 
@@ -31,7 +30,7 @@ class Tracked(Protocol):
 _TrackedRange: TypeAlias = tuple[int, int, weakref.ref[Tracked]]
 """An address, the one behind the last byte, and what tracks the bytes between."""
 
-_lock: Final = RLock()
+_lock: Final = make_lock()
 
 
 class AddressMap:
@@ -44,7 +43,7 @@ class AddressMap:
     __slots__ = ("_limit", "_lock", "_noted", "_ranges")
 
     def __init__(self) -> None:
-        self._lock = RLock()
+        self._lock = make_lock()
         self._noted: list[weakref.ref[Tracked]] = []
         self._ranges: list[_TrackedRange] = []  # sorted, and disjoint
         self._limit = _MANY

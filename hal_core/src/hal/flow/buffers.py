@@ -10,14 +10,14 @@ from numpy.typing import DTypeLike, NDArray
 import hal
 from hal.arguments import as_int, memory_hint
 from hal.errors import ArgumentTypeError, HalError, InvalidArgumentError
+from hal.flow.locks import make_lock
 from hal.flow.modes import MemoryMode, check_mode, is_read_only
 from hal.flow.tracking import History, TrackedAccess, part_of
 from hal.flow.virtual import name_of
 from hal.handlers import own
-from hal.locks import RLock
 from hal.protocols import Signals, Waits
 
-_naming: Final = RLock()
+_naming: Final = make_lock()
 """Held while what memory has names is looked at; finalisers may close contexts meanwhile."""
 
 

@@ -14,15 +14,14 @@ from numpy.typing import NDArray
 import hal
 from hal.arguments import as_memory, no_data
 from hal.errors import ArgumentTypeError, InvalidArgumentError, OperationError
-from hal.flow.locks import refuse_reentrance
+from hal.flow.locks import make_lock, refuse_reentrance
 from hal.handlers import dropped, own
-from hal.locks import RLock
 
 Bytes = NDArray[np.uint8]
 
 _MANY: Final = 64  # the number of reads in flight from which ended ones are purged
 
-_lock = RLock()
+_lock = make_lock()
 _held: dict[int, dict[int, _Hold]] = {}
 """For each array that owns memory, by id: the arrays that were made read-only, by id."""
 
@@ -168,7 +167,7 @@ class ReadsInFlight:
     __slots__ = ("_is_busy", "_limit", "_lock", "_sizes", "_total")
 
     def __init__(self) -> None:
-        self._lock = RLock()
+        self._lock = make_lock()
         self._is_busy = False  # whether a read is being noted; for the C extension
         self._sizes: dict[int, list[_Read]] = {}
         self._total = 0

@@ -5,13 +5,37 @@ plain lock would have it wait for itself for ever, and a re-entrant one would le
 steps that belong together. So the locks are re-entrant, and a caller asks before it takes one
 whether its thread has it. A handler that runs between the question and the lock does no harm:
 nothing has begun yet.
+
+Another thread may have a lock as the process forks. The child gets it free, so that its calls reach
+the core, which refuses them, instead of waiting for that thread for ever (Q6).
 """
 
 from __future__ import annotations
 
-from typing import Any
+import os
+from typing import Any, Final
+from weakref import WeakSet
 
 from hal.errors import ReentrantCallError
+from hal.locks import RLock
+
+_made: Final[WeakSet[Any]] = WeakSet()
+
+
+def make_lock() -> Any:  # noqa: ANN401 - a `hal.locks.RLock`
+    """Return another lock."""
+    lock = RLock()
+    _made.add(lock)
+    return lock
+
+
+def _free_all() -> None:
+    for lock in _made:
+        if not lock._is_owned():  # noqa: SLF001 - else this thread will release it
+            lock._at_fork_reinit()  # noqa: SLF001 - what the threading module does with its own
+
+
+os.register_at_fork(after_in_child=_free_all)
 
 
 def refuse_reentrance(lock: Any) -> None:  # noqa: ANN401 - a `hal.locks.RLock`

@@ -9,12 +9,11 @@ import hal
 from hal.arguments import as_choice, as_text, shown
 from hal.errors import InvalidArgumentError
 from hal.flow.buffers import TrackedBuffer
-from hal.flow.locks import refuse_reentrance
+from hal.flow.locks import make_lock, refuse_reentrance
 from hal.flow.modes import MemoryMode
 from hal.flow.tracking import Lanes
 from hal.flow.transfers import Transfers
 from hal.flow.virtual import name_of
-from hal.locks import RLock
 
 MergeMode: TypeAlias = Literal["copy", "streaming"]
 
@@ -65,7 +64,7 @@ class MergeBuffer:
     def __init__(self, flow: Transfers, lanes: Lanes) -> None:
         self.device: Final = lanes.device
         self._flow = flow
-        self._lock = RLock()
+        self._lock = make_lock()
         self._held: _Held | None = None
         self._whole: TrackedBuffer | None = None
 

@@ -9,11 +9,10 @@ import hal
 from hal.arguments import as_choice, as_flag, as_function, as_instance, as_int, shown
 from hal.errors import ArgumentTypeError, ClosedError, HalError, InvalidArgumentError
 from hal.flow.buffers import TrackedBuffer, Tracker, not_tracked
-from hal.flow.locks import refuse_reentrance
+from hal.flow.locks import make_lock, refuse_reentrance
 from hal.flow.tracking import History, Lanes, TrackedAccess, collect, note
 from hal.flow.virtual import VirtualDevice
 from hal.handlers import own
-from hal.locks import RLock
 from hal.protocols import Waits
 
 QueueName: TypeAlias = str | hal.Queue | None
@@ -44,7 +43,7 @@ class Scheduler(Tracker):
         if not devices:
             message = "a flow takes at least one device: Flow(hal.create_device('cpu'))"
             raise ArgumentTypeError(message)
-        self._lock = RLock()
+        self._lock = make_lock()
         # Whether a thread has begun something with the lock. The C extension, which does not take
         # that, leaves a call to Python then.
         self._is_busy = False

@@ -15,9 +15,8 @@ from hal.errors import (
     HalError,
     InvalidArgumentError,
 )
-from hal.flow.locks import refuse_reentrance
+from hal.flow.locks import make_lock, refuse_reentrance
 from hal.handlers import dropped, own
-from hal.locks import RLock
 
 _MOST: Final = 1024  # the most virtual devices of one call
 _NO_LISTS: Final = (str, bytes, bytearray, memoryview)
@@ -38,7 +37,7 @@ class PhysicalDevice:
             raise InvalidArgumentError(message)
         self._spec = spec
         self._parameters = parameters
-        self._lock = RLock()
+        self._lock = make_lock()
         self._members: list[VirtualDevice] = []
         self._count = 0
 
@@ -218,7 +217,7 @@ _members: Final[WeakSet[VirtualDevice]] = WeakSet()
 
 # One for all: two objects of `PhysicalDevice` may have the same hardware, and of two members that
 # are added at once one must find the other.
-_adding: Final = RLock()
+_adding: Final = make_lock()
 
 
 def _hardware(member: VirtualDevice) -> tuple[str, int]:

@@ -16,10 +16,10 @@ from hal.errors import ArgumentTypeError, ClosedError, InvalidArgumentError, Not
 from hal.flow.buffers import TrackedBuffer
 from hal.flow.contexts.routine import Local, Routine, Step, bind
 from hal.flow.flow import Flow
+from hal.flow.locks import make_lock
 from hal.flow.modes import MemoryMode, as_mode
 from hal.flow.scheduler import AnyDevice
 from hal.flow.virtual import name_of
-from hal.locks import RLock
 
 
 class Context(Mapping[str, TrackedBuffer]):
@@ -48,7 +48,7 @@ class Context(Mapping[str, TrackedBuffer]):
         self._locals: ChainMap[str, Local] = ChainMap({})
         self._memory: list[TrackedBuffer] = []  # to close
         self._routines: WeakSet[Routine] = WeakSet()  # its own, and those of its descendants
-        self._lock = RLock()  # of all related contexts
+        self._lock = make_lock()  # of all related contexts
         self.closed = False
 
     def child(self, name: str = "child") -> Context:
