@@ -148,8 +148,8 @@ class Replica:
         """
         changed: dict[int, None] = {}
         for slot, use, pointers, numbers in self._writes:
-            address = table[slot]
-            if self.table[slot] == address:
+            old, address = self.table[slot], table[slot]
+            if old == address:
                 continue
             changed |= use.commands
             for storage, place, offset in pointers:
