@@ -233,6 +233,16 @@ device.get_function(device.load_module(image), "kernel")
     assert len(list(cache.iterdir())) == 2  # the runtime and the kernel, nothing half-made
 
 
+def test_what_the_cache_answers_loads_nothing_that_makes_images(python, cache):
+    program = """
+import sys, hal
+hal.create_device("cpu").compile("__global__ void kernel(int *p) { __syncthreads(); p[0] = 1; }")
+making = {"hal_cpu._making", "hal_cpu._dialect", "pathlib", "tempfile", "shutil"}
+print(len(making & sys.modules.keys()))
+"""
+    assert [python(program).stdout for _ in range(2)] == ["5\n", "0\n"]
+
+
 def test_a_device_starts_no_compiler_once_the_runtime_is_built(python, cache, tmp_path):
     log, compiler = tmp_path / "log", tmp_path / "compiler"
     real = " ".join(_toolchain.find_compiler().cxx)

@@ -8,7 +8,8 @@ from random_kernels import Kernels, check_both_ways
 
 from hal._programs.scanner import scan
 from hal.native import CompileRequest
-from hal_cpu import _build, _compile, _dialect, _toolchain
+from hal_cpu import _build, _compile, _dialect, _options, _toolchain
+from hal_cpu._making import Making
 
 WAYS = ("hal_by_itself", "hal_side_by_side", "hal_each")
 
@@ -136,11 +137,11 @@ def test_what_is_split_compiles():
         for number, body in enumerate({**SPLIT, **IN_STEP}.values())
     )
     with (
-        mock.patch.object(_compile, "_run", wraps=_compile._run) as run,
+        mock.patch.object(Making, "_run", autospec=True, side_effect=Making._run) as run,
         mock.patch.object(type(_build.CACHE), "load", return_value=None),
     ):
         found = _toolchain.find_compiler()
-        assert _compile.compile_image(request_of(source), _compile.NATIVE, "", found)
+        assert _compile.compile_image(request_of(source), _options.NATIVE, "", found)
     assert run.call_count == 1
 
 

@@ -8,6 +8,7 @@ from random_kernels import Kernels, check_both_ways
 
 from hal.errors import CompilationError
 from hal_cpu import _build, _compile, _toolchain
+from hal_cpu._making import Making
 
 HEAD = "__global__ void kernel(int *p, int n)"
 BEGIN = "const int t = threadIdx.x; __shared__ int s[64]; s[t] = p[t];"
@@ -337,7 +338,7 @@ HIDDEN = {
 def texts_of(lab, source, **request):
     """Return what the compiler gets of a source: one text, unless the first has errors."""
     with (
-        mock.patch.object(_compile, "_run", wraps=_compile._run) as run,
+        mock.patch.object(Making, "_run", autospec=True, side_effect=Making._run) as run,
         mock.patch.object(type(_build.CACHE), "load", return_value=None),
     ):
         lab.image(source, **request)

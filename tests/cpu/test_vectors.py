@@ -7,7 +7,7 @@ import pytest
 
 from hal._programs.scanner import scan
 from hal.native import CompileRequest
-from hal_cpu import _compile, _toolchain
+from hal_cpu import _compile, _options, _toolchain
 
 BLUR = """
 #define RADIUS 8
@@ -116,8 +116,8 @@ def test_a_compiler_without_the_limits(lab, monkeypatch):
     family = _toolchain.find_compiler().family
     if family != "gcc":
         pytest.skip("other compilers are given none")
-    tuning = {**_compile._TUNING, "gcc": ("--param=no-such-limit=1",)}
-    monkeypatch.setattr(_compile, "_TUNING", tuning)
+    tuning = {**_options.TUNING, "gcc": ("--param=no-such-limit=1",)}
+    monkeypatch.setattr(_options, "TUNING", tuning)
     kernel = lab.function("__global__ void kernel(int *p) { p[0] = 7; }")
     p = lab.array(np.zeros(1), "i4")
     lab.run(kernel, 1, 1, p)
@@ -158,7 +158,7 @@ __global__ void kernel(const float *p, float *q, int n) {
         entries = scan(source, filename="user.cpp")
         request = CompileRequest(source, "user.cpp", entries, "", options=("-fopt-info-optimized",))
         found = _toolchain.find_compiler()
-        _, log = _compile.compile_image(request, _compile.NATIVE, "", found)
+        _, log = _compile.compile_image(request, _options.NATIVE, "", found)
         logs.append(log)
     # With ARM's short vectors, the loop around the calls is not worth it.
     last = platform.machine() == "x86_64"

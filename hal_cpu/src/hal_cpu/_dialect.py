@@ -23,7 +23,7 @@ from typing import Final
 from hal.cpp_tokens import edited
 from hal.handlers import own
 from hal.native import CompileRequest, EntryPoint
-from hal_cpu import _headers, _region_text, _regions, _reword, _warps
+from hal_cpu import _headers, _options, _region_text, _regions, _reword, _warps
 from hal_cpu._declarations import Body, Text, read, spread
 from hal_cpu._groups import BLOCK
 from hal_cpu._inline import Function, functions
@@ -31,26 +31,6 @@ from hal_cpu._outside import outside
 from hal_cpu._preprocess import MARKER, SOURCE
 from hal_cpu._region_tokens import Edit as _Edit
 from hal_cpu._region_tokens import HiddenError, Outside, hides
-
-MODULES: Final = (
-    "hal.cpp_tokens",
-    "hal_cpu._declarations",
-    "hal_cpu._dialect",
-    "hal_cpu._groups",
-    "hal_cpu._headers",
-    "hal_cpu._inline",
-    "hal_cpu._outside",
-    "hal_cpu._preprocess",
-    "hal_cpu._region_names",
-    "hal_cpu._region_parts",
-    "hal_cpu._region_text",
-    "hal_cpu._region_tokens",
-    "hal_cpu._regions",
-    "hal_cpu._reword",
-    "hal_cpu._strides",
-    "hal_cpu._warps",
-)
-"""The modules that rewrite a source."""
 
 _LOOPS: Final = "hal_by_itself"
 _FIBERS: Final = "hal_side_by_side"
@@ -71,26 +51,6 @@ _VECTORS: Final = frozenset(
 )
 
 
-def split_options(options: Sequence[str]) -> tuple[list[str], str]:
-    """Return the options without those that define macros, and these as preprocessor lines.
-
-    On the command line the macros would reach `kernel.h` too.
-    """
-    others: list[str] = []
-    lines: list[str] = []
-    waiting = iter(options)
-    for option in waiting:
-        if option[:2] in {"-D", "-U"}:
-            name, equals, value = (option[2:] or next(waiting, "")).partition("=")
-            if option[:2] == "-U":
-                lines.append(f"#undef {name}\n")
-            else:
-                lines.append(f"#define {name} {value if equals else 1}\n")
-        else:
-            others.append(option)
-    return others, "".join(lines)
-
-
 def quote(text: str) -> str:
     """Return a C string literal."""
     escaped = text.replace("\\", "\\\\").replace('"', '\\"')
@@ -99,7 +59,7 @@ def quote(text: str) -> str:
 
 def definitions(request: CompileRequest) -> str:
     """Return the request's macros, those among its options too, as preprocessor lines."""
-    return split_options(request.options)[1] + request.macros
+    return _options.split_options(request.options)[1] + request.macros
 
 
 def rewrite(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Iterator
-from importlib import resources
 from pathlib import Path
 from typing import Final
 
@@ -50,7 +49,7 @@ _DECLARED: Final = {
 @functools.cache
 def all_texts() -> dict[str, str]:
     """Return the texts of all by name."""
-    own = resources.files("hal_cpu")
+    own = Path(__file__).parent
     return {
         name: texts()[name] if name in _SHARED else (own / name).read_text("utf-8")
         for name in _NAMES
@@ -84,6 +83,7 @@ def step_of(function: str) -> str:
     return f"hal_step{function.removeprefix('_').removesuffix('_sync')}"
 
 
+@functools.cache
 def declared(name: str) -> frozenset[str]:
     """Return the names that a header declares which few sources need."""
     if name == _WARP:

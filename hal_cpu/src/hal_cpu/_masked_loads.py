@@ -14,8 +14,6 @@ from typing import Final
 
 DUMP: Final = "-fdump-tree-ifcvt"
 """The option that makes GCC write the loops that it is about to vectorise."""
-REMEDY: Final = "-fno-tree-loop-if-convert"
-"""The option without which there are no masked loads."""
 
 _LOAD: Final = re.compile(r"= \.MASK_LOAD \(([^\s,]+),")
 _DEFINITION: Final = re.compile(r"\s+(\S+) = (.+);$")

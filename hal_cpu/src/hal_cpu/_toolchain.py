@@ -8,7 +8,6 @@ import errno
 import fcntl
 import functools
 import os
-import shutil
 import signal
 import subprocess
 from collections.abc import Iterator, Sequence
@@ -224,7 +223,8 @@ def work_directory() -> Iterator[Path]:
     Directories that killed processes have left are removed first. Raises
     `OSError` with the path.
     """
-    from pathlib import Path  # noqa: PLC0415 - only compiling needs it
+    import shutil  # noqa: PLC0415 - only compiling needs them
+    from pathlib import Path  # noqa: PLC0415
 
     name, lock = _make_directory()
     try:
@@ -274,6 +274,8 @@ def _lock(handle: int, how: int) -> bool:
 @functools.cache
 def _sweep(folder: str) -> None:
     """Remove the directories of this user's killed processes; once for each folder."""
+    import shutil  # noqa: PLC0415 - as above
+
     with dropped(OSError), os.scandir(folder) as entries:
         for entry in entries:
             if not entry.name.startswith(_WORK):

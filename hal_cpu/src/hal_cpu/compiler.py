@@ -16,7 +16,7 @@ from hal.native import (
     KernelInfo,
     NativeCompiler,
 )
-from hal_cpu import _compile, _image, _system, _toolchain
+from hal_cpu import _compile, _image, _options, _system, _toolchain
 
 __all__ = ["CpuCompiler"]
 
@@ -41,10 +41,10 @@ class CpuCompiler(NativeCompiler):
 
     def compile(self, request: CompileRequest, target: str) -> CompiledImage:
         """Compile for a target; raises as `NativeCompiler.compile`."""
-        name = target or _compile.NATIVE
+        name = target or _options.NATIVE
         known = _TARGETS.get(platform.machine(), {})
-        if name != _compile.NATIVE and name not in known:
-            listed = ", ".join([_compile.NATIVE, *known])
+        if name != _options.NATIVE and name not in known:
+            listed = ", ".join([_options.NATIVE, *known])
             message = (
                 f"the cpu backend compiles for no {name!r} on this {platform.machine()} machine; "
                 f"its targets are: {listed}"
@@ -65,7 +65,9 @@ class CpuCompiler(NativeCompiler):
     def link(self, parts: Sequence[CompiledImage], target: str) -> CompiledImage:  # noqa: ARG002
         """Link object files; raises as `NativeCompiler.link`."""
         named = [(part.properties["source"], part.image) for part in parts]
-        image, log = _compile.link_images(named)
+        from hal_cpu import _making  # noqa: PLC0415 - as in `_compile`
+
+        image, log = _making.link_images(named)
         properties = {key: value for key, value in parts[0].properties.items() if key != "source"}
         return CompiledImage(parts[0].target, image, log, properties)
 
@@ -88,8 +90,8 @@ class CpuCompiler(NativeCompiler):
         known = _TARGETS.get(machine, {})
         found = elf.constants(image, (_FEATURES,)).get(_FEATURES, b"")
         said = found.rstrip(b"\0").decode(errors="replace")
-        if target not in {"", _compile.NATIVE, *known}:
-            listed = ", ".join([_compile.NATIVE, *known])
+        if target not in {"", _options.NATIVE, *known}:
+            listed = ", ".join([_options.NATIVE, *known])
             message = f"{target!r} is no target of a shared object for {machine}; write {listed}"
             raise InvalidArgumentError(message)
         features = said or known.get(target, "")
@@ -97,7 +99,7 @@ class CpuCompiler(NativeCompiler):
         if lacking:
             message = f"it needs {', '.join(sorted(lacking))}, which {target!r} does not promise"
             raise InvalidArgumentError(message)
-        default = _compile.NATIVE if said else next(iter(known), _compile.NATIVE)
+        default = _options.NATIVE if said else next(iter(known), _options.NATIVE)
         return ImageInfo(
             target or default,
             dict.fromkeys(names, KernelInfo()),
@@ -106,7 +108,7 @@ class CpuCompiler(NativeCompiler):
 
     def target_of(self, info: DeviceInfo) -> str:  # noqa: ARG002 - there is one
         """Return this processor's name for itself."""
-        return _compile.NATIVE
+        return _options.NATIVE
 
     def rank(self, image: CompiledImage, info: DeviceInfo) -> int:
         """Prefer the image that uses most of this processor's features."""
