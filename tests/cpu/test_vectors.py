@@ -125,6 +125,28 @@ def test_a_compiler_without_the_limits(lab, monkeypatch):
 
 
 @pytest.mark.skipif(_toolchain.find_compiler().family != "gcc", reason="only GCC reports its loops")
+def test_a_maximum_with_what_all_threads_share_is_one_loop():
+    source = """__global__ void kernel(const float *p, float *q, int n) {
+  __shared__ float parts[32];
+  float most = p[threadIdx.x];
+  for (int k = 16; k > 0; k /= 2) most = fmaxf(most, __shfl_xor_sync(0xffffffff, most, k));
+  if (threadIdx.x % 32 == 0) parts[threadIdx.x / 32] = most;
+  __syncthreads();
+  most = parts[0];
+  for (int i = 1; i < blockDim.x / 32; i++) most = fmaxf(most, parts[i]);
+  __syncthreads();
+  for (int i = threadIdx.x; i < n; i += blockDim.x) q[i] = p[i] - most;
+}
+"""
+    entries = scan(source, filename="user.cpp")
+    request = CompileRequest(source, "user.cpp", entries, "", options=("-fopt-info-optimized",))
+    found = _toolchain.find_compiler()
+    _, log = _compile.compile_image(request, _options.NATIVE, "", found)
+    assert "loop vectorized" in log
+    assert "Unswitching loop" not in log
+
+
+@pytest.mark.skipif(_toolchain.find_compiler().family != "gcc", reason="only GCC reports its loops")
 def test_what_gcc_makes_vectors_of():
     """Counts loops instead of seconds: of the compiler, and of what it compiles."""
     threads = """__global__ void kernel(float *p, float a) {

@@ -101,11 +101,12 @@ static HAL_INLINE float frexp(float x, int *power) { return frexpf(x, power); }
 static HAL_INLINE float modf(float x, float *whole) { return modff(x, whole); }
 static HAL_INLINE void sincos(float x, float *s, float *c) { sincosf(x, s, c); }
 
-// The library's are calls, and these are two instructions. A NaN yields the other operand.
-static HAL_INLINE double fmin(double x, double y) { return x < y || y != y ? x : y; }
-static HAL_INLINE double fmax(double x, double y) { return x > y || y != y ? x : y; }
-static HAL_INLINE float fmin(float x, float y) { return x < y || y != y ? x : y; }
-static HAL_INLINE float fmax(float x, float y) { return x > y || y != y ? x : y; }
+// The library's are calls, and these are two instructions. A NaN yields the other operand. One condition each: of two,
+// what is the same for all threads becomes a loop over them of its own, and rounds that are unrolled double them again.
+static HAL_INLINE double fmin(double x, double y) { return (x < y) | (y != y) ? x : y; }
+static HAL_INLINE double fmax(double x, double y) { return (x > y) | (y != y) ? x : y; }
+static HAL_INLINE float fmin(float x, float y) { return (x < y) | (y != y) ? x : y; }
+static HAL_INLINE float fmax(float x, float y) { return (x > y) | (y != y) ? x : y; }
 static HAL_INLINE float fminf(float x, float y) { return fmin(x, y); }
 static HAL_INLINE float fmaxf(float x, float y) { return fmax(x, y); }
 
