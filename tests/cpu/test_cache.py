@@ -357,3 +357,14 @@ except Exception as error:
     assert (result.returncode, result.stderr) == (0, "")
     assert "user.cpp:1:28: error: " in result.stdout
     assert "block 0\nblock 1\n" in result.stdout or "block 1\nblock 0\n" in result.stdout
+
+
+def test_a_cache_whose_folder_cannot_be_named_keeps_nothing(tmp_path, monkeypatch):
+    """A relative path needs the working directory, which may be gone."""
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    monkeypatch.setenv("HAL_CACHE_DIR", "cache")
+    cache = disk_cache.DiskCache("none")
+    cache.store("key", b"content")
+    assert cache.load("key") is None

@@ -75,6 +75,14 @@ def test_the_first_distribution_of_a_name_counts(path, monkeypatch):
     assert found() == expected()
 
 
+def test_what_is_no_text_on_the_path_is_passed_over(path, monkeypatch):
+    """As by imports: a path object, which many programs append, broke every call."""
+    announce(path)
+    monkeypatch.setattr(sys, "path", [path / "later", b"/", None, str(path)])
+    announce(path / "later", "other-1.0.dist-info", "[made.up]\nnew = module\n")
+    assert {name for name, *_ in found()} == {"one", "two"}
+
+
 def test_an_archive_on_the_path_is_searched(path, monkeypatch):
     archive = path / "plugins.zip"
     with zipfile.ZipFile(archive, "w") as file:

@@ -287,11 +287,7 @@ def as_path(value: object, what: str) -> str:
 
 def as_memory(value: object, what: str) -> memoryview:
     """Return the memory of a bytes-like object."""
-    try:
-        return memoryview(value)  # type: ignore[arg-type]
-    except own(TypeError):
-        message = f"{what} takes a numpy array or a bytes-like object, not {type(value).__name__}"
-        raise ArgumentTypeError(message) from None
+    return ask(memoryview, value, f"{what} takes a numpy array or a bytes-like object")
 
 
 def no_data(dtype: np.dtype[Any], what: str) -> ArgumentTypeError:

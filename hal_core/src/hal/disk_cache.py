@@ -64,8 +64,8 @@ class DiskCache:
             root = os.path.join(base, "hal") if has_base else os.path.expanduser("~/.cache/hal")
             if root.startswith("~"):
                 return None  # this user has no home
-        directory = os.path.join(os.path.abspath(root), self._name)
         with dropped(OSError):
+            directory = os.path.join(os.path.abspath(root), self._name)
             try:
                 about = os.lstat(directory)
             except own(FileNotFoundError):

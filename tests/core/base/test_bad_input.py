@@ -25,6 +25,13 @@ TABLE = dict(line.split(" -> ") for line in LINES.splitlines() if " -> " in line
 """What is called, by its text: its error and a pattern in the error's words."""
 
 
+class Shapeless:
+    """Not even a class that can be asked what it has."""
+
+    def __getattr__(self, name):
+        raise RuntimeError(name)
+
+
 class World:
     """Hold one of everything, and check that a refused call has left it alone."""
 
@@ -37,6 +44,9 @@ class World:
         self.halves = device.upload(np.zeros(4, np.float16))
         self.ints = device.upload(np.zeros(4, np.int32))
         self.target = device.upload(np.zeros(SIZE, np.uint8))
+        self.shapeless = Shapeless()
+        self.released = memoryview(bytes(4))
+        self.released.release()
         self.foreign = other.allocate(SIZE)
         self.three = hal.create_semaphore(3, name="three")
         self.zero = hal.create_semaphore(name="zero")

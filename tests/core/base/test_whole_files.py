@@ -31,6 +31,17 @@ def test_a_link_stays_and_what_it_leads_to_is_written(program, tmp_path):
     assert sorted(os.listdir(tmp_path)) == ["dangling", "link", "new", "real"]
 
 
+@pytest.mark.parametrize(("mask", "mode"), [(0o027, 0o640), (0o002, 0o664), (0o077, 0o600)])
+def test_a_new_file_has_the_mode_that_the_umask_lets(program, tmp_path, mask, mode):
+    """Others could read what the user keeps for himself."""
+    old = os.umask(mask)
+    try:
+        program.save(tmp_path / "mine.hal")
+    finally:
+        os.umask(old)
+    assert stat.S_IMODE((tmp_path / "mine.hal").stat().st_mode) == mode
+
+
 def test_a_pipe_is_written_to_if_somebody_reads(program, tmp_path):
     path = tmp_path / "pipe"
     os.mkfifo(path)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+import importlib
+import os
 import sys
 import threading
 import time
@@ -286,6 +288,21 @@ def test_the_error_of_a_call_names_its_function_and_where_it_was_raised_s4(devic
     wait_until(lambda: gc.collect() >= 0 and reference() is None)
 
 
+def test_a_function_that_does_not_tell_its_name_fails_its_call_alone_s4(device):
+    """S4: its call never ended, and the queue stood behind it for good."""
+
+    class Nameless:
+        def __getattr__(self, name):
+            raise RuntimeError(name)
+
+        def __call__(self):
+            raise KeyError("why")
+
+    with pytest.raises(SemaphoreFailedError, match=r"the function <.*Nameless object.*KeyError"):
+        device.queue.call(Nameless()).wait(LIMIT)
+    device.queue.barrier().wait(LIMIT)
+
+
 def test_an_error_of_ours_that_a_call_raises_tells_its_place_once_s4(device):
     original = OperationError("mine")
 
@@ -299,6 +316,35 @@ def test_an_error_of_ours_that_a_call_raises_tells_its_place_once_s4(device):
         assert caught.value.__cause__ is original
     (note,) = original.__notes__
     assert "in fail" in note
+
+
+def refuse_a_file():
+    hal.Program.open("/missing")
+
+
+@pytest.mark.parametrize(
+    ("function", "names"),
+    [
+        (lambda: os.stat("/missing"), ("errno", "strerror", "filename")),
+        (lambda: os.rename("/missing", "/other"), ("filename", "filename2")),
+        (refuse_a_file, ("errno", "filename")),
+        (lambda: importlib.import_module("no_such_module"), ("name",)),
+        (b"\xff".decode, ("encoding", "start", "end", "reason")),
+    ],
+)
+def test_an_error_keeps_what_its_class_has_for_it_s4(function, names):
+    """S4: also what Python keeps apart from an error's arguments, such as the name of a file."""
+    semaphore = hal.create_semaphore()
+    try:
+        function()
+    except (OSError, ImportError, UnicodeError) as error:
+        semaphore.fail(error)
+        told = str(error), *[getattr(error, name) for name in names]
+    with pytest.raises(hal.HalError) as caught:
+        semaphore.query()
+    kept = caught.value.__cause__
+    for made in [kept] + [caught.value] * isinstance(kept, hal.HalError):
+        assert (str(made), *[getattr(made, name) for name in names]) == told
 
 
 @pytest.mark.parametrize("make", [OperationError, KeyError, OSError, ExceptionGroup])

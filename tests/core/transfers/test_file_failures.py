@@ -10,7 +10,7 @@ from core_harness import LIMIT, collect_in_threads, wait_until
 from file_harness import cause_of, failure_of
 
 import hal
-from hal.errors import CancelledError, DeviceLostError
+from hal.errors import CancelledError, DeviceLostError, InvalidArgumentError
 
 
 @pytest.mark.parametrize("name", ["EACCES", "EROFS", "EMFILE"])
@@ -144,6 +144,12 @@ def test_a_file_says_what_it_is(tmp_path, monkeypatch):
     assert hal.File("b").size is None
     with pytest.raises(AttributeError):
         files[0].offset = 5
+    (tmp_path / "inner" / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "inner" / "gone")
+    (tmp_path / "inner" / "gone").rmdir()
+    assert hal.File("/b").path == "/b"
+    with pytest.raises(InvalidArgumentError, match=r"File: 'b' is relative, .*No such file"):
+        hal.File("b")
 
 
 # Close, and lost devices

@@ -212,6 +212,14 @@ def test_a_long_pattern_takes_few_native_calls_c1(open_probe):
     assert probe.calls["copy"] == 17
 
 
+def test_memory_without_bytes_is_written_whatever_its_axes_q4(device):
+    """Q4: a no-op that still orders; views of no rows were refused."""
+    buffer = device.allocate(4)
+    for empty in (b"", memoryview(np.zeros((0, 3))), memoryview(np.zeros((3, 0), "f4"))):
+        for submit in (device.queue.write, device.queue.update):
+            submit(buffer, empty).wait(LIMIT)
+
+
 @pytest.mark.parametrize(
     ("dtype", "value"),
     [

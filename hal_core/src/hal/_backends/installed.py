@@ -65,6 +65,8 @@ def _records() -> list[str] | None:
         return None
     records: dict[str, str] = {}
     for path in sys.path:
+        if not isinstance(path, str):
+            continue  # as imports do
         try:
             names = os.listdir(path or os.curdir)
         except own(FileNotFoundError, PermissionError):

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import traceback
+from types import MemberDescriptorType
 from typing import Any, Final
 
+from hal.arguments import as_text
 from hal.errors import HalError, OperationError, SemaphoreFailedError
 from hal.handlers import is_a_handlers, own
 
@@ -56,7 +58,21 @@ def _again(error: BaseException) -> BaseException:
     again: BaseException = base.__new__(kind, *error.args)
     base.__init__(again, *error.args)
     vars(again).update(vars(error))
+    _take_over(again, error)
     return again
+
+
+def _take_over(made: BaseException, error: BaseException) -> None:
+    """Have a new error what Python keeps apart from its arguments, such as the name of a file.
+
+    Only texts and numbers: the object that an `AttributeError` is about would be kept alive.
+    """
+    for kind in type(error).__mro__:
+        for member in vars(kind).values() if kind.__module__ == "builtins" else ():
+            if isinstance(member, MemberDescriptorType):
+                value = member.__get__(error)
+                if isinstance(value, (int, str, bytes)):
+                    member.__set__(made, value)
 
 
 def _links(error: BaseException) -> list[BaseException]:
@@ -79,7 +95,10 @@ def of_function(error: BaseException, function: object, place: str) -> BaseExcep
 
     It describes the place in words: frames would keep alive what the function used.
     """
-    name = getattr(function, "__qualname__", None) or told(function)
+    try:
+        name = as_text(function.__qualname__, "")  # type: ignore[attr-defined]
+    except own(Exception):  # it has none, or code of the user's looks for it
+        name = told(function)
     try:
         steps = traceback.extract_tb(_traceback.__get__(error))
         ours = os.path.dirname(os.path.dirname(__file__)) + os.sep
@@ -147,6 +166,7 @@ def fresh(error: BaseException) -> HalError:
         copy = _blank(error.__class__)
         copy.args = error.args
         copy.__dict__.update(error.__dict__)
+        _take_over(copy, error)
         notes = copy.__dict__.pop("__notes__", ())
         if isinstance(error, SemaphoreFailedError) and error.__cause__ is not None:
             # It stands for its cause already, and says more about it.

@@ -64,11 +64,12 @@ def write_whole(path: object, content: bytes, what: str) -> None:
     name = as_path(path, what)
     with _file_errors(what, name):
         try:
-            mode = os.stat(name).st_mode
+            mode: int | None = os.stat(name).st_mode
         except own(FileNotFoundError):
-            mode = stat.S_IFREG | 0o644
-        if stat.S_ISREG(mode):
-            replace_whole(os.path.realpath(name), content, stat.S_IMODE(mode))
+            mode = None
+        if mode is None or stat.S_ISREG(mode):
+            kept = None if mode is None else stat.S_IMODE(mode)
+            replace_whole(os.path.realpath(name), content, kept)
             return
         # O_NONBLOCK refuses a pipe without a reader, which would block the caller.
         handle = os.open(name, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -88,15 +89,20 @@ def _file_errors(what: str, path: str) -> Iterator[None]:
         raise cast("FileError", kind(message, errno=error.errno, filename=path)) from error
 
 
-def replace_whole(target: str, content: bytes, mode: int) -> None:
-    """Put a file in place of the existing one, if any; raises `OSError`."""
-    import tempfile  # noqa: PLC0415 - for the first write
+def replace_whole(target: str, content: bytes, mode: int | None) -> None:
+    """Put a file in place of the existing one, if any; raises `OSError`.
 
-    handle, name = tempfile.mkstemp(prefix=UNFINISHED, dir=os.path.dirname(target))
+    Without a mode it has that of a new file, from which the system takes the umask.
+    """
+    # Not `tempfile`, whose files have no such mode; it takes milliseconds to import, besides.
+    name = os.path.join(os.path.dirname(target), UNFINISHED + os.urandom(8).hex())
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+    handle = os.open(name, flags, 0o666 if mode is None else 0o600)
     try:
         with open(handle, "wb") as file:
+            if mode is not None:
+                os.fchmod(handle, mode)
             file.write(content)
-        os.chmod(name, mode)
         os.replace(name, target)
     except BaseException:
         with dropped(OSError):

@@ -57,6 +57,7 @@ from hal.arguments import (
     as_seconds,
 )
 from hal.errors import HalError, InvalidArgumentError, UnimplementedError
+from hal.handlers import own
 from hal.native import MemoryType, NativeDevice
 
 if TYPE_CHECKING:
@@ -69,6 +70,7 @@ if TYPE_CHECKING:
 Shape: TypeAlias = SupportsIndex | Sequence[SupportsIndex]
 """The length of each axis, or of the only one."""
 
+_AXES: Final = 32  # that every version of numpy takes
 _FILLED: Final = 16 << 20  # bytes of an array that are copied to the device at once
 _TRIM_SECONDS: Final = 1.0
 """How long `Device.trim` waits for a moment in which no thread asks an event."""
@@ -271,19 +273,30 @@ class Device(DeviceCore):
         self._live()
         kind = as_dtype(dtype)
         rule = "a shape is an int or a sequence of ints"
-        lengths = (shape,) if hasattr(shape, "__index__") else as_items(shape, rule, ordered=True)
+        is_one = hasattr(type(shape), "__index__")
+        lengths = (shape,) if is_one else as_items(shape, rule, ordered=True)
         axes = tuple([as_int(each, rule, 0) for each in lengths])
         size = math.prod(axes) * kind.itemsize
         shape_of(size, kind, "the array")
+        if not size or len(axes) > _AXES:
+            try:
+                np.broadcast_to(np.zeros((), kind), axes)
+            except own(ValueError) as error:
+                message = f"numpy has no such array: {error}"
+                raise InvalidArgumentError(message) from error
         return Buffer(self, self._heap.allocate(size or 1, 0), 0, size, kind, axes)
 
     def zeros(self, shape: Shape, dtype: DTypeLike) -> Buffer:
-        """Allocate an array of zeros, as `full` does."""
-        return self.full(shape, 0, dtype)
+        """Allocate an array of zeros, as `full` does, also of what a fill has no number for."""
+        return self._filled(shape, (0, 1), dtype)
 
     def full(self, shape: Shape, value: object, dtype: DTypeLike) -> Buffer:
         """Allocate an array that holds `value` (see `Queue.fill`); blocks as `upload` does."""
-        number, width = pattern_of(value, as_dtype(dtype))
+        return self._filled(shape, pattern_of(value, as_dtype(dtype)), dtype)
+
+    def _filled(self, shape: Shape, repeated: tuple[int, int], dtype: DTypeLike) -> Buffer:
+        """Return a new array that holds a pattern, which is a number, and its width in bytes."""
+        number, width = repeated
         buffer = self.empty(shape, dtype)
         if buffer.size % width:
             message = f"full: the value has {width} bytes, and the array {buffer.size}, no multiple"

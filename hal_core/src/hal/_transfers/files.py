@@ -62,7 +62,15 @@ class File:
         offset: int = 0,
         size: int | None = None,
     ) -> None:
-        self._path = os.path.join(os.getcwd(), as_path(path, "File"))  # keeps ".." behind a link
+        self._path = as_path(path, "File")
+        if not os.path.isabs(self._path):
+            try:  # not `abspath`, which drops a ".." behind a link
+                self._path = os.path.join(os.getcwd(), self._path)
+            except own(OSError) as error:
+                raise InvalidArgumentError(
+                    f"File: {self._path!r} is relative, and there is no working directory "
+                    f"({error.strerror}); give an absolute path"
+                ) from error
         self._offset = check_index(offset, "File: the offset")
         self._size = None if size is None else check_index(size, "File: the size")
         if self._offset + (self._size or 0) > _MAX_OFFSET:

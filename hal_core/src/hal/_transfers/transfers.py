@@ -374,4 +374,4 @@ def _bytes_of(data: object, what: str, dtype: np.dtype[Any]) -> NDArray[np.uint8
     view = as_memory(data, what)
     if not view.c_contiguous:
         raise InvalidArgumentError(f"{what}: the memory is not C-contiguous")
-    return np.frombuffer(view.cast("B"), np.uint8)
+    return np.frombuffer(view, np.uint8)
