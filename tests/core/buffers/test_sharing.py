@@ -8,18 +8,22 @@ import gc
 import os
 import pickle
 import resource
+import sys
 import threading
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from core_harness import LIMIT, Running, wait_until
 
 import hal
-from hal._base import futex
+from hal._base import futex, regions
 from hal._base import sharing_watch as watching
 from hal._base.regions import SharedRegion
+from hal._buffers import sharing
 from hal._engine import progress
 from hal._engine.shared_semaphore import Link
+from hal._memory.heap import Heap
 from hal.errors import (
     ArgumentTypeError,
     CancelledError,
@@ -30,6 +34,7 @@ from hal.errors import (
     SemaphoreFailedError,
     UnimplementedError,
 )
+from hal.tickets import BufferTicket, Ticket
 
 pytestmark = pytest.mark.skipif(not futex.is_available(), reason="sharing needs Linux")
 
@@ -39,6 +44,15 @@ def pair(device):
     """Return a shareable semaphore and another one of the same values, as of another process."""
     first = hal.create_semaphore(3, name="first", shareable=True)
     return first, device.open(first.share())
+
+
+def raising(error):
+    """Return a function that raises an error."""
+
+    def refuse(*_, **__):
+        raise error
+
+    return refuse
 
 
 def test_a_part_is_opened_as_it_is_m2(device):
@@ -72,6 +86,11 @@ def test_elements_are_opened_as_they_are_m2(device, dtype):
         {"shape": (-2, -1)},
         {"dtype": "<f4"},
         {"dtype": "|O"},
+        {"dtype": "none"},
+        {"dtype": None},
+        {"shape": 2},
+        {"size": "16"},
+        {"offset": None},
     ],
     ids=str,
 )
@@ -152,6 +171,7 @@ def test_a_ticket_of_somewhere_else_is_refused_m1(device, kind):
         ({"user": os.geteuid() + 1}, InvalidArgumentError, "users? "),
         ({"started": ticket.started + 1}, ClosedError, "has ended"),
         ({"secret": bytes(16)}, ClosedError, "was closed there"),
+        ({"secret": None}, ClosedError, "was closed there"),
         ({"file": 0}, ClosedError, "was closed there"),
         ({"file": 1 << 20}, ClosedError, "was closed there"),
     ):
@@ -386,6 +406,74 @@ def test_members_are_alive_while_the_system_opens_no_file_to_tell_s5(pair):
     assert alive == [True, True]
 
 
+def test_a_member_says_when_it_began_or_there_is_none_s5():
+    """S5: with a time of 0 the others took it for dead, and failed what it was to signal."""
+    region = SharedRegion.create("semaphore", 0)
+    regions.began.cache_clear()
+    kind = resource.RLIMIT_NOFILE
+    limits = resource.getrlimit(kind)
+    resource.setrlimit(kind, (0, limits[1]))
+    try:
+        for call in (region.names, lambda: region.join(0)):
+            with pytest.raises(OutOfMemoryError, match="open files"):
+                call()
+    finally:
+        resource.setrlimit(kind, limits)
+    region.join(0)
+    (member,) = SharedRegion.open(Ticket(**region.names()), "semaphore", 0).members()
+    assert member.is_alive()
+
+
+def test_who_has_a_dead_members_place_by_now_stays_s5(monkeypatch):
+    """S5: two processes that began in one tick of the system's clock differ by their numbers."""
+    region = SharedRegion.create("semaphore", 0)
+    other = SharedRegion.open(Ticket(**region.names()), "semaphore", 0)
+    region.join(0)
+    (dead,) = other.members()
+    monkeypatch.setattr(other, "members", lambda: (dead._replace(process=1 << 22),))
+    other.expel_dead()
+    monkeypatch.undo()
+    assert other.members() == (dead,)
+
+
+def test_an_interrupt_after_a_region_was_made_closes_its_file_once_o3(monkeypatch):
+    """O3: the number may be another file's by the second time."""
+    closed, close = [], os.close
+
+    def interrupt(frame, event, _):
+        if event == "return" and frame.f_code is SharedRegion.__init__.__code__:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "close", lambda fd: (closed.append(fd), close(fd)))
+    region = SharedRegion.create("semaphore", 0)
+    for make in (
+        lambda: SharedRegion.create("semaphore", 0),
+        lambda: SharedRegion.open(Ticket(**region.names()), "semaphore", 0),
+    ):
+        closed.clear()
+        sys.setprofile(interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            make()
+        sys.setprofile(None)
+        gc.collect()
+        assert closed.count(closed[0]) == 1
+
+
+def test_what_cannot_be_opened_after_all_is_left_again_m1(open_probe, monkeypatch):
+    """M1: the process that has lent the memory would keep it as long as this one runs."""
+    device, probe = open_probe()
+    probe.dlpack_device = lambda memory: (2, 0)
+    probe.open_memory = lambda handle: 1 << 20
+    region = SharedRegion.create("buffer", 0)
+    fields = {"device": device.info.uuid, "offset": 0, "size": 4, "shape": (4,)}
+    ticket = BufferTicket(**region.names(), **fields, dtype="|u1", denied=0)
+    monkeypatch.setattr(sharing, "os", SimpleNamespace(getpid=lambda: 0))  # as another process
+    monkeypatch.setattr(Heap, "adopt", raising(MemoryError()))
+    with pytest.raises(MemoryError):
+        device.open(ticket)
+    assert region.members() == ()
+
+
 @pytest.mark.parametrize("is_followed", [False, True])
 def test_a_value_is_told_though_its_semaphore_was_dropped_s1(device, request, is_followed):
     """It is the last that a process does with one: the others wait for that value."""
@@ -556,3 +644,30 @@ def test_a_handler_that_shares_while_the_bell_is_hung_up_waits_for_nobody_o3(mon
     assert Running(watch.bell).result() == inner[0] == watch.bell()
     bell, watch._bell = watch._bell, None  # the thread ends
     watch._ring(bell)
+
+
+def test_a_ctrl_c_as_the_watching_thread_starts_leaves_no_bell_without_one_o3(monkeypatch):
+    """O3: nobody would ever look at what other processes do."""
+    watch, started = watching.SharingWatch(), []
+
+    def start(name, function):
+        started.append(name)
+        if len(started) == 1:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(watching.sync, "start_thread", start)
+    with pytest.raises(KeyboardInterrupt):
+        watch.bell()
+    watch.bell()
+    assert len(started) == 2
+
+
+def test_a_bell_that_could_not_be_opened_is_opened_later_s1(pair, monkeypatch):
+    """S1: after one ring without a file to spare no other of the process was heard at once."""
+    region, watch = pair[0]._link.region, watching.SharingWatch()
+    (member,) = region.members()
+    with monkeypatch.context() as patched:
+        refused = raising(InvalidArgumentError("too many open files"))
+        patched.setattr(SharedRegion, "open_file", refused)
+        assert watch._bell_of(member) is None
+    assert watch._bell_of(member) is watch._bell_of(member) is not None

@@ -63,6 +63,8 @@ _JOINED: Final = 1
 _LEFT: Final = 2
 """States of a slot; 0 is one that was never taken."""
 
+_ANY: Final = object()  # no ticket has it as its secret
+
 
 before_first: Final[list[Callable[[], None]]] = []
 """Called once each, before this process makes a region: what only programs that share need."""
@@ -85,7 +87,8 @@ class SharedRegion:
     """One process's mapping of a region."""
 
     def __init__(self, fd: int, kind: str, size: int, secret: bytes) -> None:
-        """Map a file, and own it from then on; if that fails, the caller closes it."""
+        """Map a file; the caller closes it, or has `fd` own it once nothing can interrupt that."""
+        self.fd = -1
         self.kind = kind
         self.size = size  # of what follows its first page
         self.secret = secret  # a ticket must name it
@@ -96,11 +99,10 @@ class SharedRegion:
         self._words = memoryview(self._map)[:PAGE].cast("Q")
         # Of its first page, in this process
         self.address = ctypes.addressof(ctypes.c_char.from_buffer(self._map))
-        self._others: tuple[Member, ...] = ()
-        self._seen = 0
+        # What `members` has found at a count; together, since several threads look at once.
+        self._others: tuple[int, tuple[Member, ...]] = (0, ())
         self._lock = sync.OwnedLock()  # held with the file's, which all threads here share
         self._depth = 0  # how often its thread holds it: more than once in a signal handler
-        self.fd = fd
 
     @classmethod
     def create(cls, kind: str, size: int) -> SharedRegion:
@@ -133,6 +135,7 @@ class SharedRegion:
                     fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL,
                 )
                 region = cls(fd, kind, size, secret)
+                region.fd = fd
             except BaseException:
                 os.close(fd)
                 raise
@@ -167,11 +170,11 @@ class SharedRegion:
             raise ClosedError(
                 f"{what} cannot be opened: that process has ended; share again from one that runs"
             )
-        return cls.open_file(ticket.process, ticket.file, kind, size, ticket.secret, what)
+        return cls.open_file(ticket.process, ticket.file, kind, size, what, ticket.secret)
 
     @classmethod
     def open_file(
-        cls, process: int, file: int, kind: str, size: int, secret: bytes | None, what: str
+        cls, process: int, file: int, kind: str, size: int, what: str, secret: object = _ANY
     ) -> SharedRegion:
         """Open a process's file by its number, if it is a region of that kind and secret."""
         closed = ClosedError(
@@ -186,8 +189,9 @@ class SharedRegion:
             fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
             try:
                 found, there = _head_of(fd, kind)
-                if there >= size and secret in {None, found}:
+                if there >= size and secret in {_ANY, found}:
                     region = cls(fd, kind, there, found)
+                    region.fd = fd
             finally:
                 if region is None:
                     os.close(fd)
@@ -207,7 +211,7 @@ class SharedRegion:
         """Return the fields of a ticket that names this region."""
         return {
             "process": os.getpid(),
-            "started": started_at(os.getpid()) or 0,
+            "started": began(os.getpid()),
             "boot": boot(),
             "user": os.geteuid(),
             "file": self.fd,
@@ -233,9 +237,11 @@ class SharedRegion:
     def join(self, bell: int) -> None:
         """Take a slot for this process, whose bell is the file of that number.
 
-        Raises `InvalidArgumentError` if there is none, and `ClosedError` if it was shut.
+        Raises `InvalidArgumentError` if there is none, `ClosedError` if it was shut, and as
+        `began` does.
         """
-        words, own = self._words, os.getpid()
+        words, process = self._words, os.getpid()
+        started = began(process)
         with self._locked():
             if words[_IS_SHUT]:
                 raise ClosedError(f"the {self.kind} was closed by the process that shared it")
@@ -247,8 +253,8 @@ class SharedRegion:
                     "them; close it elsewhere, or share another"
                 )
             base = _SLOTS + 8 * number
-            words[base + _PROCESS] = own
-            words[base + _STARTED] = started_at(own) or 0
+            words[base + _PROCESS] = process
+            words[base + _STARTED] = started
             words[base + _BELL] = bell
             # Readers take no lock. So the value of a member that has left never goes back, and the
             # state, by which they find a member, comes last.
@@ -275,15 +281,17 @@ class SharedRegion:
     def members(self) -> tuple[Member, ...]:
         """Return the other members, those that have died included."""
         words = self._words
-        if words[_COUNT] != self._seen:
+        seen, others = self._others
+        if words[_COUNT] != seen:
             seen = words[_COUNT]
             found = []
             for number in range(_MEMBERS):
                 base = _SLOTS + 8 * number
                 if number != self.slot and words[base + _STATE] == _JOINED:
                     found.append(Member(number, *(words[base + each] for each in range(_VALUE))))
-            self._others, self._seen = tuple(found), seen
-        return self._others
+            others = tuple(found)
+            self._others = seen, others
+        return others
 
     def expel_dead(self) -> list[Member]:
         """Give back the slots of members that have died, and return those; their values stay."""
@@ -291,7 +299,9 @@ class SharedRegion:
         for member in dead:
             with self._locked():
                 base = _SLOTS + 8 * member.number
-                if self._words[base + _STARTED] == member.started:
+                # By now it may be that of another process, which began in the same tick.
+                told = self._words[base + _PROCESS], self._words[base + _STARTED]
+                if told == (member.process, member.started):
                     self._words[base + _STATE] = _LEFT
                     self._words[_COUNT] += 1
         return dead
@@ -384,6 +394,21 @@ def _available() -> int:
         if line.startswith("MemAvailable:"):
             return int(line.split()[1]) << 10
     return sys.maxsize
+
+
+@functools.cache
+def began(process: int) -> int:
+    """Return when this process, of that number, began; raises `OutOfMemoryError`.
+
+    No number stands for a time that is not known: others would take the process for dead.
+    """
+    started = started_at(process)
+    if started is None:
+        raise OutOfMemoryError(
+            "the system opens no file that tells when this process began; raise its limit of open "
+            "files, or close some"
+        )
+    return started
 
 
 def started_at(process: int, unknown: int | None = None) -> int | None:

@@ -59,7 +59,7 @@ class SharingWatch:
         self._bell: SharedRegion | None = None
         self._watched: dict[SharedObject, None] = {}
         self._followed: dict[FollowedObject, float] = {}  # until when; the thread's
-        self._bells: dict[tuple[int, int, int], SharedRegion | None] = {}
+        self._bells: dict[tuple[int, int, int], SharedRegion] = {}
         # From a random number on, so that the rings of two processes do not leave the same one.
         self._rings = itertools.count(int.from_bytes(os.urandom(4), "little"))
 
@@ -75,7 +75,7 @@ class SharingWatch:
                     self._bell = bell
                     try:
                         sync.start_thread("hal-sharing", self._run)
-                    except HalError:
+                    except BaseException:  # a thread that a Ctrl-C has let start ends by itself
                         self._bell = None
                         raise
             return self._bell.fd
@@ -111,17 +111,15 @@ class SharingWatch:
         futex.wake(bell.address + BELL_WORD)
 
     def _bell_of(self, member: Member) -> SharedRegion | None:
-        """Return the bell of a member; None if it has taken it down."""
+        """Return the bell of a member; None if it has taken it down, or there is no file for it."""
         key = (member.process, member.started, member.bell)
         with dropped(KeyError):  # the watching thread may just have removed it
             return self._bells[key]
-        found = None
         if member.is_alive():
             with dropped(HalError, OSError):
-                found = SharedRegion.open_file(
-                    member.process, member.bell, "bell", 0, None, "a bell"
-                )
-        return self._bells.setdefault(key, found)
+                found = SharedRegion.open_file(member.process, member.bell, "bell", 0, "a bell")
+                return self._bells.setdefault(key, found)
+        return None
 
     def _run(self) -> None:
         bell = self._bell

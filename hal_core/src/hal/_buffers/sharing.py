@@ -23,7 +23,15 @@ from hal._memory.blocks import Owner
 from hal._memory.extent import Extent, shape_of
 from hal._memory.usage import MEMORY_TYPES
 from hal._memory.views import Adopted
-from hal.errors import ClosedError, ExchangeError, InvalidArgumentError, UnimplementedError
+from hal.arguments import shown
+from hal.errors import (
+    ClosedError,
+    ExchangeError,
+    HalError,
+    InvalidArgumentError,
+    UnimplementedError,
+)
+from hal.handlers import own
 from hal.native import MemoryType
 
 if TYPE_CHECKING:
@@ -142,13 +150,20 @@ def ticket_of(buffer: Extent) -> BufferTicket:
 def open_shared(device: DeviceCore, ticket: BufferTicket) -> tuple[Storage, np.dtype[Any]]:
     """Return the memory and the element type of a buffer's ticket; see `Device.open`."""
     given, size = ticket.dtype, ticket.size
-    is_named = given == bfloat16.NAME
-    dtype = bfloat16.dtype() if is_named else np.lib.format.descr_to_dtype(given)
-    count = math.prod(ticket.shape)
-    if min(ticket.offset, size, *ticket.shape) < 0 or (count,) != shape_of(size, dtype, "open"):
+    try:
+        is_named = given == bfloat16.NAME
+        dtype = bfloat16.dtype() if is_named else np.lib.format.descr_to_dtype(given)
+        is_negative = min(ticket.offset, size, *ticket.shape) < 0
+        fits = not is_negative and (math.prod(ticket.shape),) == shape_of(size, dtype, "open")
+    except HalError:
+        raise
+    except own(TypeError, ValueError):
+        fits = False
+    if not fits:
         raise InvalidArgumentError(
-            f"open: the ticket of a buffer says that {size} bytes from byte {ticket.offset} on are "
-            f"{ticket.shape} elements of {dtype}; pass it on as share() returned it"
+            f"open: the ticket of a buffer says that {shown(size)} bytes from byte "
+            f"{shown(ticket.offset)} on are {shown(ticket.shape)} elements of {shown(given)}; pass "
+            "it on as share() returned it"
         )
     if ticket.device:
         return _open_device(device, ticket), dtype
@@ -172,21 +187,20 @@ def _open_device(device: DeviceCore, ticket: BufferTicket) -> Storage:
             raise ClosedError("the buffer of the ticket was closed; keep it until it was opened")
         return device._heap.adopt(own.address, size, MemoryType.DEVICE, None, own)
     region = SharedRegion.open(ticket, "buffer", 0)
-    region.join(watch.bell())
-    try:
-        native.bind()
-        address = native.open_memory(ticket.handle)
-    except BaseException:
-        region.leave()
-        raise
 
     def leave() -> None:
         region.leave()
         watch.ring(region)
 
     owner = Owner(_Shared(region), leave)
-    owner.opened = address
-    return device._heap.adopt(address, size, MemoryType.DEVICE, None, owner)
+    try:
+        region.join(watch.bell())
+        native.bind()
+        owner.opened = native.open_memory(ticket.handle)
+        return device._heap.adopt(owner.opened, size, MemoryType.DEVICE, None, owner)
+    except BaseException:
+        leave()
+        raise
 
 
 def _is_host(device: DeviceCore) -> bool:

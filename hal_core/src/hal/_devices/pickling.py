@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import sys
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from hal._buffers.buffer import Buffer
 from hal._devices import lifecycle
@@ -20,12 +20,7 @@ from hal.handlers import dropped
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from hal._devices.device import Device
     from hal.tickets import BufferTicket
-
-
-_opened: Final[dict[tuple[str, int], Device]] = {}
-"""The devices that were opened for buffers of other processes, by backend and index."""
 
 
 def register() -> None:
@@ -91,5 +86,4 @@ def _open_buffer(ticket: BufferTicket, backend: str, index: int) -> Buffer:
     for device in list(lifecycle.devices):
         if (device.backend, device.info.index, device.closed) == (backend, index, False):
             return device.open(ticket)
-    device = _opened[backend, index] = create_device(f"{backend}:{index}")
-    return device.open(ticket)
+    return create_device(f"{backend}:{index}").open(ticket)
