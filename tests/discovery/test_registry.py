@@ -1,7 +1,9 @@
 """Test discovery on plugins made up in this process."""
 
+import contextlib
 import errno
 import gc
+import itertools
 import os
 import signal
 import threading
@@ -9,6 +11,7 @@ import weakref
 
 import pytest
 from core_harness import Running, collect_in_threads, handled_by
+from interrupts import Interrupts, Nested
 
 import hal
 from hal._backends import registry as _registry
@@ -60,6 +63,57 @@ def test_a_process_that_has_nothing_left_does_not_break_a_plugin(plugins):
         registry.resolve("one", {})
     full.clear()
     assert the_status(registry, probe=True).state == "available"
+
+
+def test_a_process_that_has_nothing_left_is_listed_as_such(plugins):
+    """Listing raises for no backend, also if it cannot be loaded now."""
+    record, full = plugins.record("one"), [OSError(errno.EMFILE, os.strerror(errno.EMFILE))]
+
+    def hook():
+        if full:
+            raise full[0]
+        return record
+
+    plugins.add("one", hook)
+    registry = plugins.registry()
+    status = the_status(registry)
+    assert (status.state, status.summary) == ("unavailable", "")
+    assert "Too many open files" in status.reason
+    full.clear()
+    assert the_status(registry).state == "installed"
+
+
+def test_a_ctrl_c_anywhere_leaves_a_plugin_that_can_be_opened_o3(plugins):
+    """O3: after one at the beginning of a load the thread could not load that plugin any more."""
+    plugins.add_backend("one")
+    for number in itertools.count(1):
+        registry = plugins.registry()
+        with Interrupts(number) as interrupted:
+            registry.resolve("one", {})
+        assert registry.resolve("one", {}).device_index == 0, interrupted.places
+        if not interrupted.places:
+            break
+    assert number > 10
+
+
+def test_a_handler_anywhere_may_ask_for_the_plugin_that_is_being_opened_o3(plugins):
+    """O3: as the lock had just been taken it waited for its own thread."""
+    plugins.add_backend("one")
+    registries = []
+
+    def act():
+        registries.append(registry := registries[-1] if len(registries) % 2 else plugins.registry())
+        with contextlib.suppress(PluginError):
+            registry.resolve("one", {})
+
+    for number in itertools.count(1):
+        registries.clear()
+        with Nested(number, hal, act) as nested:
+            act()
+        assert registries[0].resolve("one", {}).device_index == 0
+        if not nested.places:
+            break
+    assert number > 10
 
 
 def test_what_a_signals_handler_raises_is_not_the_plugins_o3(plugins):
@@ -235,6 +289,21 @@ def test_a_device_that_cannot_be_opened_is_unavailable_with_the_reason(plugins, 
     ) as caught:
         hal.create_device("one")
     assert (caught.value.native_name, caught.value.native_code) == ("ERROR_GONE", 46)
+
+
+def test_a_device_whose_opening_has_a_bug_is_the_plugins_fault(plugins, monkeypatch):
+    class Driver(NativeDriver):
+        def devices(self):
+            return [DeviceInfo(0, "Fake", "FAKE", "fake1", 1 << 20, 1, 1, 0, 1, "fake 1")]
+
+        def open_device(self, index, parameters):
+            raise KeyError("bug")
+
+    plugins.add_backend("one", open_=Driver)
+    monkeypatch.setattr(_registry, "resolve", plugins.registry().resolve)
+    with pytest.raises(PluginError, match=r"one:0 cannot be opened: .*KeyError\('bug'\)") as caught:
+        hal.create_device("one")
+    assert isinstance(caught.value.__cause__, KeyError)
 
 
 def test_parameters_that_a_backend_does_not_have_are_refused():

@@ -2,6 +2,7 @@
 
 import gc
 import re
+import sys
 import threading
 import weakref
 
@@ -12,6 +13,7 @@ from native_probe import Probe
 
 import hal
 from hal._base import sync
+from hal._devices import lifecycle
 from hal._engine import closing, steps
 from hal.errors import CancelledError, ClosedError, DeviceLostError, OperationError
 
@@ -314,3 +316,18 @@ def test_a_trim_beside_a_close_destroys_no_event_twice_q6(open_probe):
     device.trim()
     closer.join(LIMIT)
     assert probe.live() == {}
+
+
+def test_a_ctrl_c_as_a_device_has_just_been_opened_closes_it_o3():
+    """O3: its native device was closed, and the exit hook would have used that."""
+
+    def interrupt(frame, event, _):
+        if event == "return" and frame.f_code is hal.Device.__init__.__code__:
+            raise KeyboardInterrupt
+
+    before = set(lifecycle.devices)
+    sys.setprofile(interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        hal.create_device("cpu")
+    sys.setprofile(None)
+    assert set(lifecycle.devices) == before

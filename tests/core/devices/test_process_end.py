@@ -103,6 +103,31 @@ def test_the_exit_hook_closes_every_device_q6(run_script):
     assert states.startswith("cancelled done [")
 
 
+def test_a_device_that_cannot_be_closed_keeps_no_other_open_q6(run_script):
+    """Q6: the exit hook says which one it was, and closes the rest."""
+    result = run_script("""
+        import atexit
+        atexit.register(lambda: print(other.closed, probe.live(), other in lifecycle.devices))
+        import hal
+        from core_harness import open_native
+        from hal._devices import lifecycle
+        from hal.errors import OperationError
+        from native_probe import Probe
+
+        def refuse():
+            raise OperationError("it refuses")
+
+        driver = open_native()
+        broken, probe = (Probe(driver.open_device(0, {})) for _ in range(2))
+        device, other = (hal.Device("cpu", each, None) for each in (broken, probe))
+        broken.close = refuse
+        """)
+    assert result.returncode == 0
+    (line,) = result.stderr.splitlines()
+    assert line == "hal: abandoned at exit: cpu:0, whose close failed: OperationError('it refuses')"
+    assert result.stdout == "True {} False\n"
+
+
 STUCK = """
     import _thread, atexit, sys, threading, time
 

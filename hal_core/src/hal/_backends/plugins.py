@@ -23,7 +23,7 @@ import pluggy
 
 from hal._backends.installed import PluginEntry
 from hal._base.failures import keep
-from hal._base.sync import Lock, get_ident
+from hal._base.sync import OwnedLock, get_ident
 from hal.errors import BackendUnavailableError, HalError, PluginError, UnimplementedError
 from hal.handlers import own
 from hal.native import DeviceInfo, NativeCompiler, NativeDriver
@@ -93,8 +93,7 @@ class Plugin:
         self._is_inherited |= self._driver is not None
         self._driver = None
         self._loaders: set[int] = set()  # threads that load it now
-        self._lock = Lock()
-        self._opener: int | None = None  # the thread that holds the lock
+        self._lock = OwnedLock()
 
     @property
     def title(self) -> str:
@@ -113,8 +112,8 @@ class Plugin:
         thread = get_ident()
         if thread in self._loaders:
             raise PluginError("a plugin asked hal for backends while it was being loaded")
-        self._loaders.add(thread)
         try:
+            self._loaders.add(thread)
             self._record = _load(self._entry_point)
         except own(Exception, SystemExit) as error:
             if isinstance(error, OSError) and error.errno in _EXHAUSTED:
@@ -135,23 +134,28 @@ class Plugin:
         raise PluginError(f"{self.title} is installed but broken: {_reason(record)}") from record
 
     def status(self, *, probe: bool) -> BackendStatus:
-        """Return the status; with `probe`, ask the plugin first. Raises as `load` does."""
+        """Return the status; with `probe`, ask the plugin first.
+
+        Raises `PluginError` if the plugin asks for itself while it is being loaded.
+        """
         state: _State = "installed"
         reason = summary = ""
-        record = self.load()
-        if not isinstance(record, Backend):
-            state, reason = "broken", _reason(record)
-        else:
-            summary = record.summary
-            if probe:
-                try:
+        record: Backend | BaseException | None = None
+        try:
+            record = self.load()
+            if not isinstance(record, Backend):
+                state, reason = "broken", _reason(record)
+            else:
+                summary = record.summary
+                if probe:
                     self._probe()
-                except own(BackendUnavailableError) as error:
-                    state, reason = "unavailable", _reason(error.__cause__ or error)
-                except own(PluginError) as error:
-                    state, reason = "broken", _reason(error.__cause__ or error)
-                else:
                     state = "available"
+        except own(BackendUnavailableError) as error:
+            state, reason = "unavailable", _reason(error.__cause__ or error)
+        except own(PluginError) as error:
+            if record is None:
+                raise
+            state, reason = "broken", _reason(error.__cause__ or error)
         return BackendStatus(self.name, state, reason, summary, self.distribution, self.version)
 
     def _not_now(self, error: OSError) -> BackendUnavailableError:
@@ -209,15 +213,13 @@ class Plugin:
 
     @contextmanager
     def _exclusively(self) -> Iterator[None]:
-        """Admit one thread at a time to probe and open."""
-        if self._opener == get_ident():
-            raise PluginError(f"{self.title} asked for itself while it was being opened")
+        """Admit one thread at a time to probe and open, and it once."""
+        if self._lock._is_owned():
+            raise PluginError(
+                f"{self.title} asked for itself while it was being opened, or a signal handler did"
+            )
         with self._lock:
-            self._opener = get_ident()
-            try:
-                yield
-            finally:
-                self._opener = None
+            yield
 
     def _call(self, function: Callable[[], _Result]) -> _Result:
         """Call the plugin; its exceptions become one of the two errors that `resolve` names."""

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from hal._backends import registry
+from hal._base.failures import is_users, told
 from hal._base.process import refuse_after_fork
 from hal._commands.recorder import check_mode
+from hal._devices import lifecycle
 from hal._devices.device import Device
 from hal._engine.memory_events import open_memory_events
 from hal._memory.settings import MemorySettings, take_settings
 from hal.arguments import as_choice, as_name, number_of, shown
-from hal.errors import BackendUnavailableError, HalError, InvalidArgumentError
+from hal.errors import BackendUnavailableError, HalError, InvalidArgumentError, PluginError
 from hal.handlers import dropped, own
 from hal.native import FEATURES
 
@@ -59,9 +61,16 @@ def create_device(spec: str = "cpu", **parameters: object) -> Device:
             raise InvalidArgumentError(message)
     try:
         native = driver.open_device(index, rest)
-    except (BackendUnavailableError, InvalidArgumentError):
+    except (BackendUnavailableError, InvalidArgumentError, PluginError):
         raise
-    except own(HalError) as error:
+    except own(Exception) as error:
+        if not isinstance(error, HalError):
+            if is_users(error):
+                raise
+            raise PluginError(
+                f"{backend.name}:{index} cannot be opened: the plugin raised {told(error)}, and "
+                "must raise a HalError"
+            ) from error
         message = f"{backend.name}:{index} cannot be opened: {error}"
         raise BackendUnavailableError(
             message, native_name=error.native_name, native_code=error.native_code
@@ -72,8 +81,10 @@ def create_device(spec: str = "cpu", **parameters: object) -> Device:
         memory_events = open_memory_events(native, name) if semaphores == "memory" else None
         device = Device(backend.name, native, limit, settings, own_name, memory_events)
     except BaseException:
+        # A Ctrl-C at the end may come when it is open already.
+        made = [each for each in lifecycle.devices if each._native is native]
         with dropped(HalError):  # the first error is the one to report
-            native.close()
+            (made[0] if made else native).close()
         raise
     device._command_buffer = mode
     return device

@@ -11,9 +11,10 @@ from weakref import WeakValueDictionary
 
 from hal._base import process, sync
 from hal._base import sharing_watch as watching
+from hal._base.failures import told
 from hal._engine import closing, explain, progress, steps, timelines
 from hal._memory import blocking, peers, reaper
-from hal.handlers import dropped
+from hal.handlers import dropped, own
 
 if TYPE_CHECKING:
     from hal._devices.device import Device
@@ -136,7 +137,11 @@ def close_all() -> None:
 def _close_by(deadline: float) -> None:
     """Close the devices that are open; their work ends by `deadline` or is abandoned."""
     for device in list(devices):
-        for line in device._end(deadline)[0]:
+        try:
+            lines = device._end(deadline)[0]
+        except own(Exception) as error:  # as of a driver that refuses: the others are to be closed
+            lines = (f"{device._name}, whose close failed: {told(error)}",)
+        for line in lines:
             with dropped(Exception):  # stderr may be gone
                 sys.stderr.write(f"hal: abandoned at exit: {line}\n")
 
