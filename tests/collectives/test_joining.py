@@ -1,6 +1,9 @@
 """Groups by what launched the ranks, by what is given, and by providers that are plugins (G4)."""
 
+import copy
+import errno
 import gc
+import os
 import signal
 import threading
 import weakref
@@ -18,6 +21,7 @@ from hal.collectives.embedded import PROVIDER
 from hal.errors import (
     BackendNotFoundError,
     BackendUnavailableError,
+    CollectiveError,
     InvalidArgumentError,
     PluginError,
     RendezvousError,
@@ -122,7 +126,7 @@ def test_ranks_that_do_not_agree_on_their_number_g4(device):
 def test_a_rank_comes_once_g4(device):
     join = partial(hal.collectives.join, size=2, rendezvous="twice", timeout=LIMIT)
     first = Running(partial(join, device, rank=0))
-    wait_until(lambda: embedded._tables.get(("join", "twice")))
+    wait_until(lambda: embedded._tables.get(("join", "twice", "world")))
     with pytest.raises(InvalidArgumentError, match="rank 0 of world is taken"):
         join(device, rank=0)
     with hal.create_device("cpu") as second:
@@ -158,7 +162,7 @@ class Entry:
         self.name, self.value, self._loaded = name, f"x.{name}", loaded
 
     def load(self):
-        if isinstance(self._loaded, Exception):
+        if isinstance(self._loaded, BaseException):
             raise self._loaded
         return self._loaded
 
@@ -208,6 +212,62 @@ def test_without_a_provider_each_one_says_why_g4(device, entries):
     assert "embedded: " in text
     assert "lacking: no" in text
     assert "bad: hal_collectives of x.bad returned" in text
+
+
+def test_a_process_that_has_nothing_left_does_not_break_a_provider_g4(device, entries):
+    """What it has too many of is soon given back; until then it is said."""
+    full = [OSError(errno.EMFILE, os.strerror(errno.EMFILE))]
+
+    class Late(Entry):
+        def load(self):
+            if full:
+                raise full[0]
+            return Plugin(provider("late"))
+
+    entries += [Late("late", None), Entry("ended", SystemExit("no"))]
+    with pytest.raises(BackendUnavailableError, match=r"late.* not available now.*Too many open"):
+        hal.collectives.join(device)
+    full.clear()
+    with hal.collectives.join(device, provider="late"):
+        pass
+    with pytest.raises(PluginError, match="SystemExit: no"):
+        hal.collectives.join(device, provider="ended")
+
+
+def test_groups_of_two_names_meet_in_one_place_g4(device):
+    """Ranks of two groups made one of both, whichever threads came first."""
+    with hal.create_device("cpu") as second:
+        join = partial(hal.collectives.join, size=2, rendezvous="place", timeout=LIMIT)
+        calls = [
+            partial(join, each, rank=rank, name=name)
+            for name in ("one", "two")
+            for rank, each in enumerate((device, second))
+        ]
+        joined = collect_in_threads([calls[0], calls[3], calls[1], calls[2]])
+        joined.sort(key=lambda each: each.name)  # as both devices' queues run them
+        buffers = [each.device.upload(np.array([each.name == "two"], int)) for each in joined]
+        for each, buffer in zip(joined, buffers, strict=True):
+            each.device.queue.all_reduce(buffer, group=each)
+        for each, buffer in zip(joined, buffers, strict=True):
+            assert buffer.numpy(timeout=LIMIT) == [2 * (each.name == "two")]
+            each.close()
+
+
+def test_a_group_is_not_copied_q6(device):
+    """A copy would have numbers of its own, and break the group."""
+    with hal.collectives.join_all([device])[0] as group, pytest.raises(TypeError, match="a Group"):
+        copy.copy(group)
+
+
+def test_what_is_noted_at_an_error_stays_there_s4(device):
+    """S4: each error that a broken group raises is fresh."""
+    with hal.collectives.join_all([device])[0] as group:
+        group._break(CollectiveError("broken"))
+        group._broken.add_note("from hal")
+        for _ in range(2):
+            error = group.error
+            assert error.__notes__ == ["from hal"]
+            error.add_note("mine")
 
 
 def test_a_group_in_a_dropped_program_leaves_nothing_g3(device):

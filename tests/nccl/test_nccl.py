@@ -3,6 +3,7 @@
 import importlib.util
 import json
 import os
+import re
 import sys
 import threading
 from pathlib import Path
@@ -12,7 +13,7 @@ import pytest
 from child_processes import output_of
 
 import hal
-from hal.errors import CollectiveError, OutOfMemoryError, RendezvousError
+from hal.errors import CollectiveError, InvalidArgumentError, OutOfMemoryError, RendezvousError
 from hal.native_collectives import Join, Place
 from hal_nccl import group as nccl_group
 from hal_nccl.rendezvous import exchange_of
@@ -183,6 +184,28 @@ def test_the_library_is_told_the_address_g4(monkeypatch, address, launcher, told
         with pytest.raises(RendezvousError, match="another group"):
             exchange_of(Join(None, other, "other", 1, None))("other", 1, seen, 0.01)
     assert seen() == b"before"
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        *(
+            "tcp://host:abc",
+            "tcp://host:99999",
+            "tcp://host:0",
+            "tcp://:70",
+            "tcp://[::1",
+            "tcp://",
+        ),
+        *("file://folder/name", "file://", "http://host:70"),
+    ],
+)
+def test_an_address_that_is_none_is_refused_g4(address):
+    """G4: ``file://folder/name`` was ``/name``."""
+    with pytest.raises(
+        InvalidArgumentError, match=re.escape(f"{address!r} is not tcp://HOST:PORT")
+    ):
+        exchange_of(Join(None, Place(0, 2, rendezvous=address), "world", 1, None))
 
 
 MEETS_OVER_MPI = """

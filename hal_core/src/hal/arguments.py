@@ -307,7 +307,7 @@ def as_array(value: object, what: str) -> NDArray[Any]:
     except own(ArgumentTypeError) as error:
         message = f"{what}: numpy makes no array of this {type(value).__name__}: {error.__cause__}"
         raise ArgumentTypeError(message) from error.__cause__
-    if made.dtype.kind in "US" and not made.ndim:
+    if made.dtype.kind in "US" and not made.ndim and not isinstance(value, np.ndarray):
         message = f"{what} takes an array, not {type(value).__name__}; a text has no bytes yet"
         raise ArgumentTypeError(message)
     return made

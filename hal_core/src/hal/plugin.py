@@ -14,6 +14,7 @@ no device: that is what `Backend.probe` and `Backend.open` are for; `on_first_us
 makes them of the names of what is in modules that import the library.
 """
 
+import errno
 import importlib
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -22,7 +23,15 @@ import pluggy
 
 from hal.native import NativeCompiler, NativeDriver
 
-__all__ = ["ENTRY_POINT_GROUP", "NATIVE_API", "Backend", "hookimpl", "hookspec", "on_first_use"]
+__all__ = [
+    "ENTRY_POINT_GROUP",
+    "NATIVE_API",
+    "Backend",
+    "hookimpl",
+    "hookspec",
+    "is_exhausted",
+    "on_first_use",
+]
 
 ENTRY_POINT_GROUP = "hal.backends"
 NATIVE_API = 1
@@ -61,6 +70,15 @@ def on_first_use(where: str) -> Callable[[], Any]:
         return getattr(importlib.import_module(module), name)()
 
     return call
+
+
+def is_exhausted(error: BaseException) -> bool:
+    """Return whether a plugin has met a process or a system that has run out of something.
+
+    Of files or memory, say: it is not at fault, and may work soon.
+    """
+    resources = {errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOSPC}
+    return isinstance(error, OSError) and error.errno in resources
 
 
 class HookSpecification:

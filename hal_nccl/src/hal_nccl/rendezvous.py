@@ -16,7 +16,7 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from hal.errors import InvalidArgumentError, RendezvousError
-from hal.handlers import own
+from hal.handlers import dropped, own
 from hal.native_collectives import Join
 from hal_nccl._nccl import ID_BYTES
 
@@ -59,16 +59,17 @@ def exchange_of(request: Join) -> Exchange:
     address = place.rendezvous
     if address is None:
         return _OverMpi(tuple(range(place.size)))
-    parts = urlsplit(address)
-    if parts.scheme == "tcp":
-        # A launcher's own store listens at its port.
-        return _Listening(parts.hostname, parts.port, after=place.launcher == "torchrun")
-    if parts.scheme == "file":
-        return _Files(parts.path)
-    if "://" in address:
-        message = f"rendezvous {address!r} is not tcp://HOST:PORT, file:///PATH or a name"
-        raise InvalidArgumentError(message)
-    return _Threads(address)
+    if "://" not in address:
+        return _Threads(address)
+    if address.startswith("file:///"):
+        return _Files(address.removeprefix("file://"))
+    with dropped(ValueError):  # of a port that is no number, say
+        parts = urlsplit(address)
+        if parts.scheme == "tcp" and parts.hostname and parts.port:
+            # A launcher's own store listens at its port.
+            return _Listening(parts.hostname, parts.port + (place.launcher == "torchrun"))
+    message = f"rendezvous {address!r} is not tcp://HOST:PORT, file:///PATH or a name"
+    raise InvalidArgumentError(message)
 
 
 class _Alone(Exchange):
@@ -95,12 +96,8 @@ class _Given(Exchange):
 class _Listening(Exchange):
     """The library's own: rank 0 listens at an address that all know."""
 
-    def __init__(self, host: str | None, port: int | None, *, after: bool) -> None:
-        if not host or not port:
-            message = "a tcp rendezvous has a host and a port: tcp://HOST:PORT"
-            raise InvalidArgumentError(message)
-        place = f"[{host}]" if ":" in host else host
-        self._address = f"{place}:{port + after}"
+    def __init__(self, host: str, port: int) -> None:
+        self._address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
     def __call__(self, name: str, _: int, make: Callable[[], bytes], timeout: float) -> bytes:
         with _variable.holds(self._address, name, timeout):
@@ -142,7 +139,7 @@ class _Variable:
             with self._changed:
                 self._users -= 1
                 if not self._users:
-                    os.environ.pop(_VARIABLE)
+                    os.environ.pop(_VARIABLE, None)
                     if self._before is not None:
                         os.environ[_VARIABLE] = self._before
                     self._changed.notify_all()

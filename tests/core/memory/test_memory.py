@@ -6,7 +6,7 @@ from core_harness import LIMIT
 
 from hal._memory import views
 from hal._memory.storage import lend
-from hal.errors import ClosedError, OutOfMemoryError, UnimplementedError
+from hal.errors import ArgumentTypeError, ClosedError, OutOfMemoryError, UnimplementedError
 from hal.native import MemoryType
 
 
@@ -117,6 +117,10 @@ def test_bytes_are_uploaded_as_bytes(device):
         buffer = device.upload(data)
         assert (buffer.dtype, buffer.shape) == (np.dtype(np.uint8), (3,))
         assert buffer.numpy().tobytes() == b"abc"
+    with pytest.raises(ArgumentTypeError, match="not str; a text has no bytes yet"):
+        device.upload("abc")
+    buffer = device.upload(np.array(b"abc"))  # it has: numpy's arrays are what they are
+    assert (buffer.dtype, buffer.shape, buffer.numpy().tobytes()) == (np.dtype("S3"), (), b"abc")
 
 
 def test_a_wrong_shape_is_not_called_a_number_of_bytes(device):

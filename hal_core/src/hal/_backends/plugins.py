@@ -13,11 +13,10 @@ A driver is opened once per process under a lock per backend that knows its
 owner: a plugin that asks for itself gets an error instead of a deadlock.
 """
 
-import errno
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, Final, Literal, NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import pluggy
 
@@ -27,7 +26,7 @@ from hal._base.sync import OwnedLock, get_ident
 from hal.errors import BackendUnavailableError, HalError, PluginError, UnimplementedError
 from hal.handlers import own
 from hal.native import DeviceInfo, NativeCompiler, NativeDriver
-from hal.plugin import NATIVE_API, Backend, HookSpecification
+from hal.plugin import NATIVE_API, Backend, HookSpecification, is_exhausted
 
 _Result = TypeVar("_Result")
 _State = Literal["installed", "available", "unavailable", "broken"]
@@ -49,10 +48,6 @@ class BackendStatus(NamedTuple):
     distribution: str
     version: str
     """The installed distribution and its version; empty if the installer kept no record."""
-
-
-_EXHAUSTED: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOSPC})
-"""Errors of a working plugin in a process or system that has run out of a resource."""
 
 
 class DeviceDescription(NamedTuple):
@@ -116,7 +111,7 @@ class Plugin:
             self._loaders.add(thread)
             self._record = _load(self._entry_point)
         except own(Exception, SystemExit) as error:
-            if isinstance(error, OSError) and error.errno in _EXHAUSTED:
+            if is_exhausted(error):
                 raise self._not_now(error) from error  # not the plugin's fault, and soon over (O3)
             if not isinstance(error, PluginError):
                 # Kept, it must keep no frames alive: its tracebacks become text.
@@ -158,7 +153,7 @@ class Plugin:
             state, reason = "broken", _reason(error.__cause__ or error)
         return BackendStatus(self.name, state, reason, summary, self.distribution, self.version)
 
-    def _not_now(self, error: OSError) -> BackendUnavailableError:
+    def _not_now(self, error: BaseException) -> BackendUnavailableError:
         return BackendUnavailableError(
             f"{self.title} is installed but not available now: {_reason(error)}"
         )
@@ -235,7 +230,7 @@ class Plugin:
                 message, native_name=error.native_name, native_code=error.native_code
             ) from error
         except own(Exception, SystemExit) as error:
-            if isinstance(error, OSError) and error.errno in _EXHAUSTED:
+            if is_exhausted(error):
                 raise self._not_now(error) from error
             raise PluginError(f"{self.title} is installed but broken: {_reason(error)}") from error
 

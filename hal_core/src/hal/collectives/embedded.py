@@ -318,7 +318,7 @@ def _join(request: Join) -> NativeGroup:
     """Meet the other threads of this process."""
     rank, size = request.place.rank, request.place.size
     brings = (request.device, World(request.name, size))
-    key = ("join", request.place.rendezvous)
+    key = ("join", request.place.rendezvous, request.name)
     table = _meet(key, rank, range(size), brings, request.timeout, request.name)
     sizes = {pair[1].size for pair in table.values()}
     if len(sizes) > 1:

@@ -9,7 +9,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any, Final, Self, SupportsFloat
+from typing import Any, Final, NoReturn, Self, SupportsFloat
 
 import numpy as np
 
@@ -17,7 +17,14 @@ import hal
 from hal.arguments import as_int, as_items, as_seconds
 from hal.collectives import group_watch
 from hal.collectives.texts import RECORDS, again, timed_out, withdrawn
-from hal.errors import ClosedError, CollectiveError, HalError, InvalidArgumentError, OperationError
+from hal.errors import (
+    ArgumentTypeError,
+    ClosedError,
+    CollectiveError,
+    HalError,
+    InvalidArgumentError,
+    OperationError,
+)
 from hal.handlers import dropped, own
 from hal.locks import RLock
 from hal.native_collectives import (
@@ -158,6 +165,12 @@ class Group(Participant):
     def __repr__(self) -> str:
         state = ", closed" if self._closed else ", broken" if self._broken else ""
         return f"<Group {self._name!r} rank {self.rank} of {self.size}, {self._provider}{state}>"
+
+    def __reduce__(self) -> NoReturn:
+        raise ArgumentTypeError(
+            "a Group is one rank's membership, in this process: it can be neither copied nor "
+            "pickled; join a group there"
+        )
 
     def __enter__(self) -> Self:
         return self

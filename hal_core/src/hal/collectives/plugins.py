@@ -12,11 +12,16 @@ from hal.collectives.embedded import PROVIDER
 from hal.errors import BackendNotFoundError, BackendUnavailableError, PluginError
 from hal.handlers import own
 from hal.native_collectives import ENTRY_POINT_GROUP, HookSpecification, Join, Provider
+from hal.plugin import is_exhausted
 
 
 @functools.cache
 def _load() -> tuple[dict[str, Provider], dict[str, str]]:
-    """Return the providers by name, and why others are broken. A broken one hides no other."""
+    """Return the providers by name, and why others are broken. A broken one hides no other.
+
+    Raises `BackendUnavailableError`, which is not remembered, if the process has nothing left to
+    load one with.
+    """
     found: dict[str, Provider] = {PROVIDER.name: PROVIDER}
     broken: dict[str, str] = {}
     for entry in metadata.entry_points(group=ENTRY_POINT_GROUP):
@@ -26,7 +31,10 @@ def _load() -> tuple[dict[str, Provider], dict[str, str]]:
             manager.register(entry.load(), name=entry.name)
             manager.check_pending()
             records = manager.hook.hal_collectives()
-        except own(Exception) as error:  # whatever a plugin raises
+        except own(Exception, SystemExit) as error:  # whatever a plugin raises
+            if is_exhausted(error):
+                message = f"the provider {entry.name!r} of collectives is not available now"
+                raise BackendUnavailableError(f"{message}: {error}") from error
             broken[entry.name] = f"{type(error).__name__}: {error}"
             continue
         record = records[0] if records else None

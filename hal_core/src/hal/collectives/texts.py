@@ -86,6 +86,8 @@ def again(error: CollectiveError) -> CollectiveError:
     """Return an error like a kept one, to raise."""
     made = copy(error)
     made.__cause__ = error.__cause__
+    if hasattr(made, "__notes__"):  # which who raises it may add to
+        made.__notes__ = [*made.__notes__]
     return made
 
 
