@@ -1,6 +1,7 @@
 """Q6: close of devices and queues: what it waits for, cancels, gives up and leaves behind."""
 
 import gc
+import itertools
 import re
 import sys
 import threading
@@ -8,7 +9,8 @@ import weakref
 
 import numpy as np
 import pytest
-from core_harness import LIMIT, collect_in_threads, open_native, stalled, wait_until
+from core_harness import LIMIT, Running, collect_in_threads, open_native, stalled, wait_until
+from interrupts import Interrupts
 from native_probe import Probe
 
 import hal
@@ -331,3 +333,36 @@ def test_a_ctrl_c_as_a_device_has_just_been_opened_closes_it_o3():
         hal.create_device("cpu")
     sys.setprofile(None)
     assert set(lifecycle.devices) == before
+
+
+@pytest.mark.parametrize("waits", [False, True])
+@pytest.mark.parametrize("what", ["queue", "device"])
+def test_a_close_completes_what_an_interrupted_one_has_left_q6(open_probe, what, waits):
+    """Q6: the thread's next calls, such as a wait, counted as the close that was interrupted."""
+    gate = hal.create_semaphore()
+    for number in itertools.count(1):
+        device, probe = open_probe()
+        closed = device.create_queue() if what == "queue" else device
+        places, is_left = [], threading.Event()
+
+        def close(closed=closed, device=device, number=number, places=places, is_left=is_left):
+            with Interrupts(number) as interrupts:
+                closed.close()
+            places.append(interrupts.places)
+            is_left.set()
+            if waits:
+                gate.wait(number, LIMIT)
+            else:
+                assert device.close(1.0) == (), places
+
+        other = Running(close)
+        is_left.wait(LIMIT)
+        if waits:
+            assert device.close(1.0) == (), places
+            gate.signal(number)
+        other.result()
+        assert device.closed, places
+        assert (probe.violations, probe.live()) == ([], {}), places
+        if not places[0]:
+            break
+    assert number > 10

@@ -27,7 +27,7 @@ from hal._engine.closing import NAP_SECONDS, trim_events
 from hal._engine.device_context import DeviceContext
 from hal._engine.semaphore import Semaphore
 from hal._engine.shared_semaphore import create_semaphore, open_semaphore
-from hal._engine.steps import CallStep
+from hal._engine.steps import Closer
 from hal._engine.submitted import wait_idle
 from hal._engine.timestamps import TimerPool
 from hal._kernels.executable import Executable, load_executable
@@ -100,7 +100,7 @@ class Device(DeviceCore):
         name = lifecycle.take_name(self, plain_name)
         context = DeviceContext(native, name, max_in_flight, memory_events)
         super().__init__(backend, plain_name, name, context, settings or MemorySettings())
-        self._closer: CallStep | None = None  # the step of the call that closes it
+        self._closer: Closer | None = None  # the call that closes it
         self._queue_count = 0
         self._timers = TimerPool(context)
         # What `load` has loaded for each living program, and a lock so that it is done once

@@ -87,15 +87,22 @@ def end(
     completes what an interrupt leaves.
     """
     step.calm = True
-    if steps.is_mine(device._closer) and device._closer is not step:
+    if steps.is_mine(device._closer):
         return (), ()  # called by a finaliser, in the middle of our own close
-    with timelines.lock:
-        if device not in devices:
-            return (), ()
-        if steps.is_another(device._closer, step):
-            return None
-        device._closed = True
-        device._closer = step
+    closer = steps.Closer()
+    with closer.mark:
+        with timelines.lock:
+            if device not in devices:
+                return (), ()
+            if steps.is_another(device._closer, closer):
+                return None
+            device._closed = True
+            device._closer = closer
+        return _free(device, deadline)
+
+
+def _free(device: Device, deadline: float) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Close a device's queues, and free what it has; for `end`."""
     context = device._context
     abandoned = closing.close_queues(list(context.queues), deadline)
     abandoned += peers.end_visits(context, deadline)

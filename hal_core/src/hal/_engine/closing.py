@@ -19,7 +19,7 @@ from hal._engine.device_context import DeviceContext
 from hal._engine.ending import call_off_all
 from hal._engine.events import Event
 from hal._engine.operation import ISSUED, Operation
-from hal._engine.steps import CallStep
+from hal._engine.steps import CallStep, Closer
 from hal._engine.stream import StreamQueue
 from hal._engine.submission import Submission
 from hal._engine.timelines import CHANGE
@@ -74,24 +74,26 @@ def _close_queues(step: CallStep, queues: list[StreamQueue], deadline: float) ->
     # Each call in here has a step of its own: a signal handler may run between them, and another
     # close completes what an interrupt leaves.
     step.calm = True
+    closer = steps.Closer()
     abandoned: tuple[str, ...] = ()
-    while True:
-        with timelines.lock:
-            ours = _begin_close(queues, step)
-        if ours:
-            abandoned += _close_ours(ours[0]._context, ours, deadline)
-        # Another thread may be closing the others; all of them must be closed.
-        if not any(map(_is_left, queues)) or sync.monotonic() >= deadline:
-            return abandoned
-        sync.nap(NAP_SECONDS)
+    with closer.mark:
+        while True:
+            with timelines.lock:
+                ours = _begin_close(queues, closer)
+            if ours:
+                abandoned += _close_ours(ours[0]._context, ours, deadline)
+            # Another thread may be closing the others; all of them must be closed.
+            if not any(map(_is_left, queues)) or sync.monotonic() >= deadline:
+                return abandoned
+            sync.nap(NAP_SECONDS)
 
 
-def _begin_close(queues: list[StreamQueue], step: CallStep) -> list[StreamQueue]:
-    """Have the step close the open queues that nobody else is closing; under the lock."""
+def _begin_close(queues: list[StreamQueue], closer: Closer) -> list[StreamQueue]:
+    """Have a call close the open queues that nobody else is closing; under the lock."""
     ours = []
     for queue in queues:
-        if not queue._gone and not steps.is_another(queue._closer, step):
-            queue._closer = step
+        if not queue._gone and not steps.is_another(queue._closer, closer):
+            queue._closer = closer
             ours.append(queue)
     return ours
 
@@ -123,9 +125,10 @@ def _close_ours(
     if not abandoned:
         abandoned = _destroy_streams(context, ours, deadline)
     with timelines.lock:
+        # First: a close after an interrupt does no more for those that are gone.
+        context.queues = [queue for queue in context.queues if queue not in ours]
         for queue in ours:
             queue._gone = True
-        context.queues = list(filter(_is_there, context.queues))
     _forget(ours)
     return abandoned
 
@@ -141,11 +144,6 @@ def _wait_for(running: list[Operation], seconds: float) -> None:
         return
     with dropped(HalError):  # the caller looks at it again, whatever its outcome
         last.wait(seconds)
-
-
-def _is_there(queue: StreamQueue) -> bool:
-    """Return whether a queue still has its native stream; under the lock."""
-    return not queue._gone
 
 
 def _forget(queues: list[StreamQueue]) -> None:

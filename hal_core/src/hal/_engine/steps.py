@@ -169,17 +169,28 @@ def take_later(step: CallStep) -> None:
         outer = outer.inner
 
 
-def is_mine(step: CallStep | None) -> bool:
-    """Return whether a step is one of this thread's, which a call inside of it asks."""
-    mine = _steps.get(sync.get_ident())
-    while mine is not None and mine is not step:
-        mine = mine.inner
-    return mine is not None and mine.mark.locked()
+class Closer:
+    """A call that closes something, for as long as it holds the mark.
+
+    Not its step, which the thread's next call takes again: that of an interrupted close would
+    count as still closing while a later call waits.
+    """
+
+    __slots__ = ("mark", "thread")
+
+    def __init__(self) -> None:
+        self.mark = sync.Mark()
+        self.thread = sync.get_ident()
 
 
-def is_another(closer: CallStep | None, step: CallStep) -> bool:
-    """Return whether a call other than the step's own is closing something; under the lock."""
-    return closer is not None and closer is not step and closer.mark.locked()
+def is_mine(closer: Closer | None) -> bool:
+    """Return whether a call further up this thread's stack is closing something."""
+    return closer is not None and closer.thread == sync.get_ident() and closer.mark.locked()
+
+
+def is_another(closer: Closer | None, own: Closer) -> bool:
+    """Return whether another call than one's own is closing something; under the lock."""
+    return closer is not None and closer is not own and closer.mark.locked()
 
 
 def all_steps() -> list[CallStep]:

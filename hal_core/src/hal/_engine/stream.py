@@ -17,7 +17,7 @@ from hal._engine.operation import STARVED, Operation
 
 if TYPE_CHECKING:
     from hal._engine.device_context import DeviceContext
-    from hal._engine.steps import CallStep
+    from hal._engine.steps import CallStep, Closer
 
 
 _ids = itertools.count()
@@ -121,7 +121,7 @@ class StreamQueue(QueueNumbers):
 
         # Its end
         self._closed = False  # it takes no more operations
-        self._closer: CallStep | None = None  # the step of the call that closes it
+        self._closer: Closer | None = None  # the call that closes it
         self._dead = False  # the native stream is being destroyed
         self._gone = False  # the native stream is destroyed, or was left behind
 
