@@ -603,6 +603,23 @@ def test_a_handler_that_shares_leaves_the_lock_to_what_it_interrupted_o3():
         fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
+def test_a_handler_that_opens_what_is_being_opened_waits_for_nobody_o3():
+    """O3: each opening has a lock of the file by itself, and the handler waited for its own."""
+    region = SharedRegion.create("semaphore", 0)
+    other = SharedRegion.open(Ticket(**region.names()), "semaphore", 0)
+
+    def nest():
+        with region._locked():
+            with other._locked():  # as a handler would
+                region.shut()
+            with open(f"/proc/self/fd/{region.fd}", "rb") as third, pytest.raises(BlockingIOError):
+                fcntl.flock(third, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+    Running(nest).result()
+    with other._locked(), region._locked():
+        pass
+
+
 def test_what_is_common_has_one_writer_in_a_process_too_s4():
     region, entered = SharedRegion.create("semaphore", 0), threading.Event()
 

@@ -23,6 +23,7 @@ import struct
 import sys
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from weakref import WeakValueDictionary
 
 from hal._base import futex, sync
 from hal.errors import ClosedError, InvalidArgumentError, OutOfMemoryError, UnimplementedError
@@ -83,6 +84,25 @@ class Member(NamedTuple):
         return started_at(self.process, self.started) == self.started
 
 
+class _FileLock:
+    """A region's lock in this process, for all of its mappings.
+
+    The system gives one to each opening of the file. A signal handler that opens what its thread
+    is opening would wait for the other.
+    """
+
+    __slots__ = ("__weakref__", "depth", "fd", "lock")
+
+    def __init__(self) -> None:
+        self.lock = sync.OwnedLock()
+        self.depth = 0  # how often its thread holds it: more than once in a signal handler
+        self.fd = -1  # the file by which it is held
+
+
+_file_locks: Final[WeakValueDictionary[bytes, _FileLock]] = WeakValueDictionary()
+"""By the secrets of the regions."""
+
+
 class SharedRegion:
     """One process's mapping of a region."""
 
@@ -101,8 +121,7 @@ class SharedRegion:
         self.address = ctypes.addressof(ctypes.c_char.from_buffer(self._map))
         # What `members` has found at a count; together, since several threads look at once.
         self._others: tuple[int, tuple[Member, ...]] = (0, ())
-        self._lock = sync.OwnedLock()  # held with the file's, which all threads here share
-        self._depth = 0  # how often its thread holds it: more than once in a signal handler
+        self._lock = _file_locks.get(secret) or _file_locks.setdefault(secret, _FileLock())
 
     @classmethod
     def create(cls, kind: str, size: int) -> SharedRegion:
@@ -221,16 +240,19 @@ class SharedRegion:
     @contextlib.contextmanager
     def _locked(self) -> Iterator[None]:
         """Hold the file's lock, which the kernel takes from a process that dies."""
-        with self._lock:
-            depth = self._depth
+        held = self._lock
+        with held.lock:
+            depth = held.depth
             try:
-                self._depth = depth + 1
-                fcntl.flock(self.fd, fcntl.LOCK_EX)
+                if not depth:
+                    held.fd = self.fd
+                held.depth = depth + 1
+                fcntl.flock(held.fd, fcntl.LOCK_EX)  # also if the handler's caller has not yet
                 yield
             finally:
-                self._depth = depth
+                held.depth = depth
                 if not depth:  # else the kernel, which does not count, would free it
-                    fcntl.flock(self.fd, fcntl.LOCK_UN)
+                    fcntl.flock(held.fd, fcntl.LOCK_UN)
 
     # Members
 
