@@ -183,15 +183,20 @@ static enum answer enter_turn(PyObject *const *args, PyObject *record, const str
 static struct {
   PyTypeObject *type;
   PyCFunctionWithKeywords acquire;
-  PyCFunction release;
+  PyCFunction release, is_owned;
 } locks;
 
+/* Not what this thread holds: a signal handler's operation would come before the one that it has interrupted. */
 static bool acquire(PyObject *lock) {
   if (locks.type != Py_TYPE(lock)) {
     locks.acquire = (PyCFunctionWithKeywords)(void (*)(void))function_of(Py_TYPE(lock), "acquire", METH_VARARGS | METH_KEYWORDS);
     locks.release = function_of(Py_TYPE(lock), "release", METH_NOARGS);
+    locks.is_owned = function_of(Py_TYPE(lock), "_is_owned", METH_NOARGS);
     locks.type = Py_TYPE(lock);
   }
+  PyObject *owned = locks.is_owned ? locks.is_owned(lock, NULL) : PyObject_CallMethod(lock, "_is_owned", NULL);
+  Py_XDECREF(owned); /* a bool, or NULL */
+  if (owned != Py_False) return false;
   PyObject *taken = locks.acquire ? locks.acquire(lock, engine.at_once, NULL)
                                   : PyObject_CallMethodOneArg(lock, names_of.acquire, Py_False);
   Py_XDECREF(taken); /* a bool, or NULL */

@@ -12,7 +12,7 @@ TRIALS = """
     import hal, hal.collectives
     from hal.collectives.group import Group
     from hal.collectives.group_watch import watched
-    from hal.errors import CollectiveError, HalError
+    from hal.errors import CollectiveError, HalError, ReentrantCallError
     from hal.native_collectives import NativeGroup
     from interrupts import Interrupts, try_places
 
@@ -71,6 +71,12 @@ TRIALS = """
         if KIND == "handled":
             other = Group(Probe(), device, "probe", "other", LIMIT)
             Interrupts.interrupt = lambda _: taken.append(device.queue.group_barrier(group=other))
+        if KIND == "same":
+            def nest(_):
+                with contextlib.suppress(ReentrantCallError):
+                    submit()
+
+            Interrupts.interrupt = nest
         if KIND == "recorded":
             with device.record() as commands:
                 commands.group_barrier(group=group)
@@ -78,7 +84,7 @@ TRIALS = """
                 commands.group_barrier(group=group)
         interrupts = Interrupts(place)
         with interrupts, contextlib.suppress(HalError):
-            if KIND in ("submit", "late", "handled"):
+            if KIND in ("submit", "late", "handled", "same"):
                 submit()
                 submit(device.queues.upload)
             elif KIND == "batch":
@@ -96,7 +102,7 @@ TRIALS = """
             with contextlib.suppress(HalError):
                 each.wait(LIMIT)
         wait_until("in flight", lambda: not group._flights or KIND == "close")
-        if KIND == "handled" and any(each.error for each in taken):
+        if KIND in ("handled", "same") and (group.error or any(each.error for each in taken)):
             wrong.append("failed")
         wait_until("watched", lambda: group not in watched or KIND == "close")
         if KIND == "broken" and not probe.aborts:
@@ -116,7 +122,7 @@ TRIALS = """
 
 
 @pytest.mark.parametrize(
-    "kind", ["submit", "late", "batch", "recorded", "broken", "close", "handled"]
+    "kind", ["submit", "late", "batch", "recorded", "broken", "close", "handled", "same"]
 )
 def test_ctrl_c_or_a_handler_at_every_call_of_a_group_g3(tmp_path, kind):
     """Its work ends, it is told and aborted if it broke, and it is closed in the end."""

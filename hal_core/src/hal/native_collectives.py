@@ -217,7 +217,15 @@ class Participant:
     __slots__ = ("lock",)
 
     lock: AbstractContextManager[object]
-    """Held while launches are lined up and submitted; the same thread may take it again."""
+    """What `hold` returns; the same thread may take it again, to look at the group."""
+
+    @abstractmethod
+    def hold(self) -> AbstractContextManager[object]:
+        """Return the lock that is held while launches are lined up and submitted.
+
+        Raises `ReentrantCallError` in a signal handler or a finaliser that has interrupted its
+        holder: what that lines up would come before what was lined up before.
+        """
 
     @property
     @abstractmethod
@@ -261,7 +269,7 @@ class Participant:
     def line_up(self, launch: Launch) -> tuple[Any, ...]:
         """Make a launch the next of the group; return the submissions that it waits for.
 
-        With the lock, which is kept until `withdraw` or `settle`.
+        With the lock of `hold`, which is kept until `withdraw` or `settle`.
         """
 
     @abstractmethod

@@ -138,7 +138,7 @@ def execute_parts(
     with ExitStack() as locks:
         # In one order in all recordings: no two executions each hold what the other wants.
         for group in stages.groups:
-            locks.enter_context(group.lock)
+            locks.enter_context(group.hold())
         try:
             for where, work, after in stages.stages:
                 before: tuple[Submission, ...] = tuple([parts[each] for each in after]) or (first,)

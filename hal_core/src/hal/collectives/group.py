@@ -8,6 +8,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any, Final, NoReturn, Self, SupportsFloat
 
@@ -24,6 +25,7 @@ from hal.errors import (
     HalError,
     InvalidArgumentError,
     OperationError,
+    ReentrantCallError,
 )
 from hal.handlers import dropped, own
 from hal.locks import RLock
@@ -57,7 +59,8 @@ class Group(Participant):
 
     Queues take it: ``queue.all_reduce(buffer, group=group)``. All ranks submit the same
     collectives in the same order; a rank's run in that order, one after the other, on whatever
-    queues. Any thread may submit.
+    queues. Any thread may submit; a signal handler that has interrupted a submission to the same
+    group gets `ReentrantCallError`.
 
     A group breaks if a rank does not run an operation (a failed wait, a cancel, an error), submits
     another one than the others, or does not come within `timeout` seconds after the first: all
@@ -99,7 +102,7 @@ class Group(Participant):
         self._name = name
         self._timeout = timeout
         self._rank, self._size = native.rank, native.size
-        self.lock = RLock()  # a finaliser may submit, too
+        self.lock = RLock()  # a signal handler may ask for its error
         # The launches that are not known to have ended well, oldest first
         self._flights: deque[Launch] = deque()
         # The last number of each line that has its own numbers; in a list, which C can raise, too
@@ -183,7 +186,7 @@ class Group(Participant):
     def enter(self, launch: Launch) -> hal.Submission:
         """Submit an operation in the order of the group; for queues."""
         self._native.check(launch.work[0].step)
-        with self.lock:
+        with self.hold():
             batch = self._batch
             if batch is None or batch.thread != threading.get_ident():
                 self.make(launch)
@@ -192,6 +195,17 @@ class Group(Participant):
                 launch = self._collect(batch, launch)
         made: hal.Submission = launch.submission
         return made
+
+    def hold(self) -> AbstractContextManager[object]:
+        """Return the lock that is held while launches are lined up and submitted; see the base."""
+        lock: Any = self.lock
+        if lock._is_owned():  # noqa: SLF001 - the name that `threading.Condition` uses
+            raise ReentrantCallError(
+                f"a signal handler or a finaliser interrupted a submission of {self._name}, and "
+                "submits another one, which would come first; submit it when the handler has "
+                "returned"
+            )
+        return self.lock
 
     def check(self, step: CollectiveStep) -> object:
         """Check an operation; return the batch that this thread has open; for recordings."""
@@ -320,7 +334,7 @@ class Group(Participant):
         try:
             self._open(batch)
             yield  # without the lock: other threads submit meanwhile
-            with self.lock:
+            with self.hold():
                 self._batch = None
                 if batch.launch is not None:
                     self._start(batch.launch)
