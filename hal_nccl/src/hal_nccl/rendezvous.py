@@ -24,8 +24,8 @@ __all__ = ["Exchange", "exchange_of"]
 
 _NAP: Final = 0.005
 _VARIABLE: Final = "NCCL_COMM_ID"
-_TAGS: Final = 20_000
-"""Tags of MPI, of which there are 32,767 at the least; the MPI provider has others."""
+_TAGS: Final = 13_000
+"""Tags of MPI, from 0 on; the MPI provider has those from here on."""
 
 
 class Exchange(ABC):

@@ -224,7 +224,8 @@ class Device(DeviceCore):
         Memory of the host is ``"host"`` memory on a GPU. Raises `ArgumentTypeError` for anything
         else, `InvalidArgumentError` for a ticket of another host, boot or user, `ExchangeError`
         for memory of another device, `ClosedError` if it was closed there or that process has
-        ended, and what `import_array` raises.
+        ended, `OutOfMemoryError` if this one may open no more files, and what `import_array`
+        raises.
         """
         self._live()
         from hal.tickets import BufferTicket, SemaphoreTicket  # noqa: PLC0415 - of processes that share
