@@ -126,7 +126,7 @@ def _close_ours(
         abandoned = _destroy_streams(context, ours, deadline)
     with timelines.lock:
         # First: a close after an interrupt does no more for those that are gone.
-        context.queues = [queue for queue in context.queues if queue not in ours]
+        context.queues = list(itertools.filterfalse(ours.__contains__, context.queues))
         for queue in ours:
             queue._gone = True
     _forget(ours)
