@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 from collections.abc import Generator
 from importlib import metadata
@@ -88,6 +89,11 @@ class Session:
         self._run.is_complete = False
 
     # The run
+
+    def pytest_collection_finish(self) -> None:
+        """Spare the collector what pytest knows of the tests; many of them ask for a collection."""
+        gc.collect()
+        gc.freeze()
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> None:

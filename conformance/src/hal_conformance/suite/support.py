@@ -227,9 +227,9 @@ class Operations:
 
 def pattern(size: int, seed: int = 0) -> NDArray[np.uint8]:
     """Return bytes with a long period, no leading zero, and a seed of their own."""
-    index = np.arange(size, dtype=np.uint64)
+    index = np.arange(min(size, 1 << 15), dtype=np.uint64)  # the period at most
     mixed = index * 131 + (index >> np.uint64(7)) * 17 + 0x5A + 61 * seed
-    return mixed.astype(np.uint8)
+    return np.resize(mixed.astype(np.uint8), size)
 
 
 def first_difference(found: bytes, expected: bytes) -> int | None:
