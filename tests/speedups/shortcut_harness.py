@@ -163,6 +163,7 @@ def records(call, *arguments):
 def main(spec, *names, cases):
     """Run cases, each on a device of its own; `none` opens none."""
     assert speedups.module is not None
+    gc.freeze()  # what is imported: `Calls` asks for a collection each time
     for name in names:
         print(name, flush=True)  # noqa: T201 - for the parent: which is the last
         if spec == "none":
