@@ -36,6 +36,7 @@ SUITE = "conformance/test_suite.py::"
 PROFILES = "conformance/test_profiles.py::"
 MEMORY = "core/memory/test_memory_interrupts.py::"
 BUILD, BUILDS = "speedups/test_build.py::", "builds of the C extension"
+NCCL, GROUPS = "nccl/test_nccl.py::", "groups on the software drivers"
 CACHE = "core/memory/test_allocator.py::"
 CHECK = {
     "conformance/test_acme.py": Multiplied(WHOLE),
@@ -83,17 +84,23 @@ CHECK = {
     "collectives/test_launched_examples.py::test_training_by_mpiexec_g2": Multiplied(
         "numbers of ranks", ("2",)
     ),
-    "mpi/test_mpi.py::test_results_over_mpi_g2": Multiplied("launches of MPI", ("4",)),
-    "mpi/test_mpi.py::test_ranks_that_differ_fail_over_mpi_g3": Multiplied("launches of MPI", 3),
+    "mpi/test_mpi.py": Multiplied("launches of MPI", 2),
+    "mpi/test_mpi.py::test_results_over_mpi_g2": Multiplied("launches of MPI", ("C-4", "Python-3")),
     "mpi/test_mpi.py::test_a_killed_rank_fails_the_others_in_time_over_mpi_g3": Multiplied(
         "launches of MPI"
     ),
     "mpi/test_mpi.py::test_mpiexec_ends_all_ranks_with_one_that_is_killed_g3": Multiplied(
         "launches of MPI"
     ),
-    "nccl/test_nccl.py::test_results_on_streams_g2": Multiplied(
-        "sizes of groups on the software drivers", ("3-nccl", "4-rccl")
+    "mpi/test_mpi.py::test_groups_that_all_ranks_have_closed_leave_no_communicator_g4": Multiplied(
+        "launches of MPI"
     ),
+    f"{NCCL}test_results_on_streams_g2": Multiplied(GROUPS, ("3-nccl", "4-rccl")),
+    f"{NCCL}test_failures_on_streams_g3": Multiplied(GROUPS, ("late-nccl", "errors-rccl")),
+    f"{NCCL}test_with_the_extension_g3": Multiplied(
+        GROUPS, ("direct-nccl", "direct-rccl", "errors-nccl", "late-rccl")
+    ),
+    f"{NCCL}test_the_extension_does_the_same_g1": Multiplied("random programs", 3),
     "schedules/test_cases.py": Multiplied("cases of which many schedules are tried", 24),
     "schedules/test_mutants.py": Multiplied("mutants", 13),
     "schedules/test_reduction.py": Multiplied("random programs", 4),
@@ -173,6 +180,12 @@ def pytest_collection_finish():
     """Spare the collector what pytest knows of the tests; many of them ask for a collection."""
     gc.collect()
     gc.freeze()
+
+
+@pytest.hookimpl(optionalhook=True, wrapper=True)
+def pytest_xdist_auto_num_workers():
+    """Have one process more than processors: at any time some test waits."""
+    return (yield) + 1
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from child_processes import output_of, run_command
 
-pytest.importorskip("sklearn", reason="the demo extra is not installed")
+pytest.importorskip("PIL", reason="the demo extra is not installed")
 
 from PIL import Image
 

@@ -9,7 +9,7 @@ import pytest
 import suite_runs
 from child_processes import output_of
 
-pytest.importorskip("sklearn", reason="the demo extra is not installed")
+pytest.importorskip("PIL", reason="the demo extra is not installed")
 
 from PIL import Image
 
