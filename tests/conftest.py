@@ -35,6 +35,7 @@ REFUSED = "runs of the suite that must not begin"
 SUITE = "conformance/test_suite.py::"
 PROFILES = "conformance/test_profiles.py::"
 MEMORY = "core/memory/test_memory_interrupts.py::"
+BOTH = "test_random_kernels_do_the_same_in_both_ways"
 BUILD, BUILDS = "speedups/test_build.py::", "builds of the C extension"
 NCCL, GROUPS = "nccl/test_nccl.py::", "groups on the software drivers"
 CACHE = "core/memory/test_allocator.py::"
@@ -58,12 +59,9 @@ CHECK = {
     "core/engine/test_handlers.py": Multiplied(INTERRUPTS, 4),
     "core/engine/test_recovery.py": Multiplied(INTERRUPTS, 4),
     "collectives/test_interrupts.py": Multiplied(INTERRUPTS, 3),
-    "cpu/test_regions.py::test_random_kernels_do_the_same_in_both_ways": Multiplied(
-        "random programs", 4
-    ),
-    "cpu/test_reworded.py::test_random_kernels_do_the_same_in_both_ways": Multiplied(
-        "random programs", 4
-    ),
+    f"cpu/test_inlined.py::{BOTH}": Multiplied("random programs", ("1",)),
+    f"cpu/test_regions.py::{BOTH}": Multiplied("random programs", 4),
+    f"cpu/test_reworded.py::{BOTH}": Multiplied("random programs", 4),
     "cpu/test_runtime_c.py": Multiplied("builds of the CPU's runtime", ("plain", "ucontext")),
     "flow/test_delayed_programs.py::test_on_the_software_driver": Multiplied(
         "random programs", ("cuda-free",)

@@ -341,6 +341,6 @@ def test_random_kernels_do_the_same_in_both_ways(lab, monkeypatch, seed):
     kernels = Calling(seed)
     texts = [kernels.kernel(f"kernel{i}") for i in range(4)]
     source = "".join([*kernels.functions, *texts])
-    (text,) = texts_of(lab, source)
+    (text,) = texts_of(lab, source, options=())
     assert text.count("hal_by_itself,") == 4
     check_both_ways(lab, monkeypatch, source, seed, 4)

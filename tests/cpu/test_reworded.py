@@ -335,18 +335,22 @@ HIDDEN = {
 }
 
 
-def texts_of(lab, source, **request):
+QUICKLY = ("-O1",)
+"""The text that is compiled is in question, and not how well: it takes less than half the time."""
+
+
+def texts_of(lab, source, options=QUICKLY, **request):
     """Return what the compiler gets of a source: one text, unless the first has errors."""
     with (
         mock.patch.object(Making, "_run", autospec=True, side_effect=Making._run) as run,
         mock.patch.object(type(_build.CACHE), "load", return_value=None),
     ):
-        lab.image(source, **request)
+        lab.image(source, options=options, **request)
     return [call.args[-1] for call in run.call_args_list]
 
 
-def results_of(lab, source, block=64, **request):
-    kernel = lab.function(source, **request)
+def results_of(lab, source, block=64, options=QUICKLY, **request):
+    kernel = lab.function(source, options=options, **request)
     rng = np.random.default_rng(1)
     results = []
     for n in (1, 7, 12):

@@ -21,7 +21,7 @@ CORE = ROOT / "hal_core"
 LIMIT = 300
 """Seconds for what takes some."""
 STRICT = {"HAL_SPEEDUPS": "require", "CFLAGS": "-Wall -Wextra -Werror"}
-QUICK = {"HAL_SPEEDUPS": "require", "CFLAGS": "-O0"}
+QUICK = {"HAL_SPEEDUPS": "require", "CFLAGS": "-Wall -Wextra -Werror -O1"}
 NOT_BUILT = "hal-core: the plain engine is installed, without its C extension: "
 TELL = """
 from hal._base import speedups
@@ -87,7 +87,7 @@ def copy(tmp_path):
 @can_build
 def test_a_wheel_has_the_extension_for_this_interpreter(tmp_path):
     before = set(CORE.rglob("*"))
-    wheel, _ = build(CORE, tmp_path / "wheels", **STRICT)
+    wheel, _ = build(CORE, tmp_path / "wheels", **QUICK)
     assert extensions(wheel) == [f"hal/_speedups{sysconfig.get_config_var('EXT_SUFFIX')}"]
     version = f"cp{sys.version_info.major}{sys.version_info.minor}"
     assert f"-{version}-{version}-" in wheel.name
@@ -107,7 +107,7 @@ def test_a_source_distribution_has_all_that_the_extension_needs(tmp_path):
         archive.extractall(tmp_path, filter="data")
     (source,) = tmp_path.glob("hal_core-*")
     assert not list(source.rglob("*.so"))
-    wheel, _ = build(source, tmp_path / "wheels", **QUICK)
+    wheel, _ = build(source, tmp_path / "wheels", **STRICT)
     assert len(extensions(wheel)) == 1
 
 
