@@ -22,7 +22,7 @@ SEEDS ?= 100
 SCHEDULES ?= 100000
 JOBS ?= 1
 
-# One process for each processor that the tests may use.
+# One process more than processors: tests wait for other processes, and for time limits.
 PYTEST := $(BIN)/python -m pytest -n auto --maxprocesses 8
 
 .PHONY: help demo test check check-own check-tinygrad soak bench coverage speedups wheel clean
