@@ -77,7 +77,7 @@ CHECK = {
     "gpusim/test_short_memory.py": Multiplied("random programs", 3),
     "gpusim/test_stream_memory.py": Multiplied("schedules of programs short of memory", 16),
     "collectives/test_launched_examples.py::test_training_by_threads_g2": Multiplied(
-        "numbers of ranks", ("2",)
+        "numbers of ranks"
     ),
     "collectives/test_launched_examples.py::test_training_by_mpiexec_g2": Multiplied(
         "numbers of ranks", ("2",)
