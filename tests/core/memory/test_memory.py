@@ -127,3 +127,15 @@ def test_a_wrong_shape_is_not_called_a_number_of_bytes(device):
     for wrong in ((2, -1), (1.5,), -1):
         with pytest.raises(ValueError if wrong != (1.5,) else TypeError, match="a shape is an int"):
             device.empty(wrong, np.float32)
+
+
+@pytest.mark.parametrize(
+    "dtype",
+    ["bool", "bfloat16", "S5", "U3", "V3", "M8[s]", "G", [("a", "<i4"), ("b", "<f8")]],
+    ids=str,
+)
+def test_zeros_of_any_type_m1(device, dtype):
+    """M1: every bit is zero, of elements of any size that a fill takes or not."""
+    made = device.zeros((2, 3), dtype)
+    assert made.shape == (2, 3)
+    assert made.numpy(np.uint8, timeout=LIMIT).tobytes() == bytes(6 * made.dtype.itemsize)

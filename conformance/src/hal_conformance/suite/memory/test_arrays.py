@@ -31,18 +31,6 @@ def test_arrays_of_a_value_m1(device, shape, dtype, value):
         made.close()
 
 
-@pytest.mark.parametrize(
-    "dtype",
-    ["bool", "bfloat16", "S5", "U3", "V3", "M8[s]", "G", [("a", "<i4"), ("b", "<f8")]],
-    ids=str,
-)
-def test_zeros_of_any_type_m1(device, dtype):
-    """M1: every bit is zero, of elements of any size that a fill takes or not."""
-    made = device.zeros((2, 3), dtype)
-    assert made.shape == (2, 3)
-    assert made.numpy(np.uint8, timeout=LIMIT).tobytes() == bytes(6 * made.dtype.itemsize)
-
-
 @pytest.mark.parametrize("shape", [-1, (2, -1), 1.5, "12", None, (1, None)], ids=str)
 def test_odd_shapes_are_refused_m1(device, shape):
     """M1: a shape is an int or some, none of them negative."""
