@@ -18,6 +18,14 @@ from hal.flow import Flow, virtual_devices
 from hal.flow.host_arrays import ReadsInFlight, _held
 
 
+@pytest.mark.parametrize("shape", [(0, 3), (2, 3)])
+def test_memory_of_any_shape_is_taken(flow, shape):
+    numbers = np.arange(shape[0] * 3, dtype=np.float32).reshape(shape)
+    target = flow.allocate(32)
+    flow.write(target, memoryview(numbers)).wait(LIMIT)
+    assert target.numpy()[: numbers.nbytes].tobytes() == numbers.tobytes()
+
+
 @pytest.mark.parametrize("size", [100, 200_000])
 def test_a_copied_array_may_change_at_once(flow, gate, size):
     """Also below a view, and in memory that is not numpy's."""

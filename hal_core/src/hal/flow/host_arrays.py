@@ -43,8 +43,9 @@ def bytes_of(data: object, what: str) -> tuple[Bytes, bool]:
     if isinstance(data, (hal.Buffer, str)):
         raise ArgumentTypeError(f"{what} takes host memory, not {type(data).__name__}")
     view = as_memory(data, what)
-    flat = view.cast("B") if view.c_contiguous else memoryview(view.tobytes())
-    return np.frombuffer(flat, np.uint8), isinstance(flat.obj, bytes)
+    if not view.c_contiguous:
+        view = memoryview(view.tobytes())
+    return np.frombuffer(view, np.uint8), isinstance(view.obj, bytes)
 
 
 def is_constant(data: object) -> bool:
