@@ -151,13 +151,14 @@ def forked(group):
         if child == 0:
             signal.alarm(10)
             refused = 0
-            for call in (group.close, lambda: group.split(0), lambda: group.error):
+            batch = group.batch().__enter__
+            for call in (group.close, batch, lambda: group.split(0), lambda: group.error):
                 with contextlib.suppress(ClosedError):
                     call()
                     refused -= 1
                 refused += 1
             group._native._streams = None
-            os._exit(3 - refused)
+            os._exit(4 - refused)
         _, status = os.waitpid(child, 0)
     return {"status": status, **seen(reduce(group, 120_000))}
 

@@ -347,6 +347,7 @@ class Group(Participant):
             raise
 
     def _open(self, batch: _OpenBatch) -> None:
+        self._check_process()
         with self.lock:
             self._live()
             if self._batch is not None:
