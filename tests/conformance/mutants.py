@@ -180,8 +180,10 @@ def patched(patches):
         chosen.write_text(json.dumps(texts), encoding="utf-8")
         path = [folder, *filter(None, [os.environ.get("PYTHONPATH")])]
         # The patches are of Python lines, for which the C extension would stand in.
-        plain = {"HAL_SPEEDUPS": "0"}
-        yield {"HAL_MUTANT": str(chosen), "PYTHONPATH": os.pathsep.join(path)} | plain
+        more = {"HAL_SPEEDUPS": "0"}
+        if any(patch.module.startswith(("hal_cpu._", "hal.dialect")) for patch in patches):
+            more["HAL_CACHE_DIR"] = str(Path(folder, "cache"))  # the key of an image is of files
+        yield {"HAL_MUTANT": str(chosen), "PYTHONPATH": os.pathsep.join(path)} | more
 
 
 def run(patches, tests, seconds=SECONDS, *, is_first=True):
