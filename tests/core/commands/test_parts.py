@@ -106,12 +106,13 @@ def test_two_threads_execute_one_recording_q2(pair, eager_switches):
         for factor in range(100):
             source = first.upload(NUMBERS + 1000 * factor + number)
             result = first.allocate(256, dtype=np.int32)
-            first.queue.execute(recording, bindings=[source, result])
-            results[number].append(result)
+            done = first.queue.execute(recording, bindings=[source, result])
+            results[number].append((result, done))
 
     collect_in_threads([functools.partial(execute, number) for number in (0, 1)])
     for number in (0, 1):
-        for factor, result in enumerate(results[number]):
+        for factor, (result, done) in enumerate(results[number]):
+            done.wait(LIMIT)  # raises what went wrong, where numpy() reads what is there
             assert result.numpy()[0] == 1000 * factor + number
 
 
