@@ -50,7 +50,7 @@ class Recording:
         self.commands: Final = commands
         self.uses = [_UNUSED if kind == "buffer" else _NUMBER for kind in commands.slots.kinds]
         self.read_first: set[int] = set()
-        self.direct: list[TrackedAccess] = []
+        self.direct: list[TrackedAccess] = []  # a list, as C reads it
         self._places: dict[TrackedAccess, int] = {}  # of each in `direct`
 
     @property
@@ -321,20 +321,20 @@ def bound_accesses(
         uses = [_WRITTEN if kind == "buffer" else _NUMBER for kind in commands.slots.kinds]
     if reads is not _NO_NAMES or writes is not _NO_NAMES:
         uses = _narrowed_slots(uses, reads, writes)
-    known = dict(enumerate(uses))  # finds any number that equals a slot's, as the core does
     given: Any = bindings
     kind: type = given.__class__
     # To ask whether something is a mapping takes long.
     if kind is not tuple and kind is not list:
         if isinstance(given, Mapping):
             named = as_mapping(given, "execute: bindings by slot are a mapping")
+            known = dict(enumerate(uses))  # finds any number that equals a slot's, as the core does
             return {
                 key: bound(scheduler, key, each, known.get(key, _UNUSED), accesses)
                 for key, each in named.items()
             }
         given = as_items(given, _BINDINGS, ordered=True)
     return [
-        bound(scheduler, key, each, known.get(key, _UNUSED), accesses)
+        bound(scheduler, key, each, uses[key] if key < len(uses) else _UNUSED, accesses)
         for key, each in enumerate(given)
     ]
 
